@@ -1,6 +1,6 @@
 """The process `factsweep`: Ctrl-C ends it with code 130 and no traceback, however early it comes.
 
-So nothing that takes time is imported here before `command` is there to expect it.
+So slow imports wait until `command` handles the signal.
 """
 
 # PYTHON_ARGCOMPLETE_OK
@@ -23,8 +23,8 @@ _AGAIN_AFTER_S = 60.0
 _COLLECT_EVERY = 300_000  # new objects: imports make 250,000 that stay, and no garbage
 _AGAIN_S = 0.05
 _LATER = ("importlib", "omegaconf", "pydantic")  # packages whose work is not cut in two
-_CALLED_BACK = "polars"  # its Rust calls Python, and swallows what is raised there
-_patience = itertools.repeat(True, 40)  # what asks Polars without end is interrupted all the same
+_CALLED_BACK = "polars"  # its Rust calls Python, and loses errors raised there
+_patience = itertools.repeat(True, 40)  # an endless loop over Polars is interrupted after these
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,18 +48,18 @@ def command() -> NoReturn:
             code = _start_again(sys.argv[1:])
     except SystemExit as error:  # of argparse, which has said why
         code = int(error.code or 0)
-    except KeyboardInterrupt:  # before the work began, or once more while it was being stopped
+    except KeyboardInterrupt:  # before the work began, or a second one during the stop
         code = _STOPPED
-    for each in (signal.SIGINT, signal.SIGALRM):
-        signal.signal(each, signal.SIG_IGN)
-    atexit._run_exitfuncs()  # what the interpreter would run: Ray's, logging's and the like
+    for number in (signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    atexit._run_exitfuncs()  # as the interpreter does: Ray's, logging's and others
     end(code)
 
 
 def _start_again(words: Sequence[str]) -> int:
-    """Start this command again, after a pause, as often as its option `--attempts=N` says.
+    """Restart this command, after a pause, up to N times by its option `--attempts=N`.
 
-    Returns the exit code of the last start. It is for clusters that cannot tell codes apart.
+    Returns the exit code of the last start. It is for clusters that ignore exit codes.
     """
     option = "--attempts="
     n_left = next((int(w.removeprefix(option)) for w in words if w.startswith(option)), 0)
@@ -78,17 +78,16 @@ def _start_again(words: Sequence[str]) -> int:
 def _interrupted(_signal: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt; during an import, or while a configuration is read, a little later.
 
-    There it may be raised in a callback, which only prints it (pydantic compiles patterns in one),
-    or be taken for another error: OmegaConf restores the flags of half a configuration and fails.
-    Nor is it raised in `__del__`, where the interpreter only prints it.
+    There a callback may lose it (pydantic compiles patterns in one), or turn it into another error
+    (OmegaConf fails on half a configuration). `__del__` loses it, too.
     """
-    rooms, is_lost = [], False
+    modules, is_lost = [], False
     while frame is not None:
-        rooms.append(str(frame.f_globals.get("__name__")))
+        modules.append(str(frame.f_globals.get("__name__")))
         is_lost = is_lost or frame.f_code.co_name == "__del__"
         frame = frame.f_back
-    called_back = rooms and rooms[0].startswith(_CALLED_BACK) and next(_patience, False)
-    if is_lost or called_back or any(room.startswith(_LATER) for room in rooms):
+    called_back = modules and modules[0].startswith(_CALLED_BACK) and next(_patience, False)
+    if is_lost or called_back or any(module.startswith(_LATER) for module in modules):
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         return
     raise KeyboardInterrupt

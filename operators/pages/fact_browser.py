@@ -1,4 +1,4 @@
-"""The facts of a page: each with what was said of it, in as many bytes as the page can spare."""
+"""The facts of a page with their answers, cut to the bytes that the page can spare."""
 
 import base64
 import gzip
@@ -15,12 +15,12 @@ from factsweep.operators.wording import count
 
 MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
 _LONGEST, _LONGEST_THOUGHT = 240, 2_000  # characters of a text
-_FEW = 400  # facts by which the size of all is guessed
-_MOST_LABELS = 6  # right answers, and names of a subject, that are shown
+_N_SAMPLED = 400  # facts from which the size of all is estimated
+_MAX_LABELS = 6  # of right answers, and of names of a subject
 
-# Prompts with their answers. `context` stands before the prompt as the model reads it; `samples`
-# are all sampled answers, each with how often it came, and `n_right` counts the right ones; null:
-# not sampled. `thought` went before the answer; null: the model does not think.
+# Prompts with their answers. `context` precedes the prompt as the model reads it; `samples` are all
+# sampled answers, each with its number, and `n_right` counts the right ones (null: not sampled).
+# `thought` precedes the answer (null: the model does not think).
 EXAMPLES = schema("""
     pair_id text, context text, prompt text, answer text, right bool, samples text[], n_right int,
     thought text
@@ -28,7 +28,7 @@ EXAMPLES = schema("""
 
 
 class Asked(NamedTuple):
-    """What one model said when asked in one way: tables of `method.Digest`, and EXAMPLES."""
+    """The answers of one model in one setting: tables of `method.Digest`, and EXAMPLES."""
 
     name: str
     facts: pl.DataFrame
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """How much a payload holds: every so many-th fact, so many rows of each, so many in `full`."""
+    """The size of a payload: every n-th fact, rows of each, every n-th in full (0: none)."""
 
     every: int
     n_replies: int
@@ -47,7 +47,7 @@ class Fill:
 
 
 class Encoded(NamedTuple):
-    """A payload, how many facts it has of how many that were asked, and what it was cut to."""
+    """A payload, its number of facts and of all facts, and its size."""
 
     payload: str
     n_facts: int
@@ -55,7 +55,7 @@ class Encoded(NamedTuple):
     fill: Fill
 
 
-# From everything to what always fits, each about half of the one before.
+# From everything down to sizes that always fit, each about half of the previous one.
 _FILLS = (
     *(Fill(1, MOST_REPLIES, MOST_EXAMPLES, full) for full in (1, 2, 6)),
     *(Fill(1, 3, 2, full) for full in (8, 32)),
@@ -64,85 +64,89 @@ _FILLS = (
 )
 
 
-def encoded(facts: Facts, asked: Sequence[Asked], *, most_bytes: int) -> Encoded:
-    """The payload of the facts that anyone was asked.
+def encoded(facts: Facts, settings: Sequence[Asked], *, most_bytes: int) -> Encoded:
+    """The payload of the facts that were asked in any setting.
 
-    Where all is too much, prompts in full and samples go first, then replies and examples, then
-    facts: every second one that is left, in their order.
+    A payload that is too large loses prompts in full and samples first, then replies and examples,
+    then every second fact.
     """
-    said = pl.concat([each.facts.select("pair_id") for each in asked]).unique()
-    pairs = facts.pairs.join(said, on="pair_id", how="semi").sort("relation_id", "pair_id")
+    pair_ids = pl.concat([setting.facts.select("pair_id") for setting in settings]).unique()
+    pairs = facts.pairs.join(pair_ids, on="pair_id", how="semi").sort("relation_id", "pair_id")
     for fill in _FILLS:
         rows = pairs.gather_every(fill.every)
-        few = rows.gather_every(-(-rows.height // _FEW) or 1)
-        guess = len(_packed(facts, few, asked, fill)) * rows.height / max(few.height, 1)
-        if guess > most_bytes and fill is not _FILLS[-1]:
-            continue  # packing everything would take long, for nothing
-        payload = _packed(facts, rows, asked, fill)
+        sample = rows.gather_every(-(-rows.height // _N_SAMPLED) or 1)
+        estimate = len(_packed(facts, sample, settings, fill)) * rows.height / max(sample.height, 1)
+        if estimate > most_bytes and fill is not _FILLS[-1]:
+            continue  # packing everything takes long
+        payload = _packed(facts, rows, settings, fill)
         if len(payload) <= most_bytes:
             break
     return Encoded(payload, rows.height, pairs.height, fill)
 
 
-def _packed(facts: Facts, pairs: pl.DataFrame, asked: Sequence[Asked], fill: Fill) -> str:
-    content = _content(facts, pairs, asked, fill)
+def _packed(facts: Facts, pairs: pl.DataFrame, settings: Sequence[Asked], fill: Fill) -> str:
+    content = _content(facts, pairs, settings, fill)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def limits(found: Encoded) -> Iterator[str]:
-    """What the payload is limited to, in words."""
-    fill = found.fill
-    if found.n_facts < found.n_asked:
-        yield f"{found.n_facts:,} of {found.n_asked:,} facts, evenly taken from all relations"
+def limits(encoded: Encoded) -> Iterator[str]:
+    """The limits of the payload, in words."""
+    fill = encoded.fill
+    if encoded.n_facts < encoded.n_asked:
+        yield f"{encoded.n_facts:,} of {encoded.n_asked:,} facts, evenly taken from all relations"
     yield f"of each fact, at most {count(fill.n_replies, 'answer')} by each model and setting"
     if not fill.n_examples:
         yield "no prompt"
         return
     yield f"at most {count(fill.n_examples, 'prompt')}"
-    n_full = -(-found.n_facts // fill.full)
+    n_full = -(-encoded.n_facts // fill.full)
     of_all = f" of {n_full:,} of the facts" if fill.full > 1 else ""
     yield f"the prompts{of_all} as the model read them, with all samples"
 
 
 def _content(
-    facts: Facts, pairs: pl.DataFrame, asked: Sequence[Asked], fill: Fill
+    facts: Facts, pairs: pl.DataFrame, settings: Sequence[Asked], fill: Fill
 ) -> dict[str, Any]:
     relations = facts.relations.join(pairs, on="relation_id", how="semi").sort("relation_id")
-    number = {relation: i for i, relation in enumerate(relations["relation_id"])}
+    index = {relation: i for i, relation in enumerate(relations["relation_id"])}
     full = set(pairs["pair_id"].gather_every(fill.full)) if fill.full else set()
     contexts: dict[str, int] = {}
-    columns = [_by_pair(each, pairs.select("pair_id"), fill, full, contexts) for each in asked]
-    right = pl.concat(each.facts.select("pair_id", "right") for each in asked).unique("pair_id")
-    labels = pl.col("subjects", "right").list.head(_MOST_LABELS)
-    shown = pairs.join(right, on="pair_id", maintain_order="left")
-    rows = [
-        [number[relation], subjects, right, [column.get(pair) for column in columns]]
-        for relation, pair, subjects, right in shown.select("relation_id", "pair_id", labels).rows()
+    columns = [_by_pair(s, pairs.select("pair_id"), fill, full, contexts) for s in settings]
+    answers = pl.concat(s.facts.select("pair_id", "right") for s in settings).unique("pair_id")
+    labels = pl.col("subjects", "right").list.head(_MAX_LABELS)
+    rows = pairs.join(answers, on="pair_id", maintain_order="left")
+    facts_rows = [
+        [index[relation], subjects, right, [column.get(pair) for column in columns]]
+        for relation, pair, subjects, right in rows.select("relation_id", "pair_id", labels).rows()
     ]
-    named = relations.select("relation_id", pl.col("label").fill_null("")).rows()
-    names = [each.name for each in asked]
-    return {"asked": names, "contexts": list(contexts), "relations": named, "facts": rows}
+    return {
+        "asked": [setting.name for setting in settings],
+        "contexts": list(contexts),
+        "relations": relations.select("relation_id", pl.col("label").fill_null("")).rows(),
+        "facts": facts_rows,
+    }
 
 
 def _by_pair(
-    asked: Asked, pairs: pl.DataFrame, fill: Fill, full: Set[str], contexts: dict[str, int]
+    setting: Asked, pairs: pl.DataFrame, fill: Fill, full: Set[str], contexts: dict[str, int]
 ) -> Mapping[str, list[Any]]:
-    """Of each pair: share, n, replies (answer, note, right), examples (`_example`)."""
-    cut = pl.col("answer").str.slice(0, _LONGEST)
-    said = asked.replies.with_columns(cut).select("pair_id", "answer", "note", "right")
-    replies = _first(said, pairs, fill.n_replies)
-    examples = _first(asked.examples, pairs, fill.n_examples)
-    rows = asked.facts.join(pairs, on="pair_id", how="semi")
-    return {
-        pair: [
+    """By pair: share, n, replies (answer, note, right), examples (`_example`)."""
+    short = pl.col("answer").str.slice(0, _LONGEST)
+    replies = setting.replies.with_columns(short).select("pair_id", "answer", "note", "right")
+    reply_rows = _first(replies, pairs, fill.n_replies)
+    example_rows = _first(setting.examples, pairs, fill.n_examples)
+    rows = setting.facts.join(pairs, on="pair_id", how="semi")
+    columns = {}
+    for pair, share, n in rows.select("pair_id", "share", "n").iter_rows():
+        own_contexts = contexts if pair in full else None
+        columns[pair] = [
             None if share is None else round(share, 3),
             n,
-            [list(each.values()) for each in replies.get(pair, [])],
-            [_example(each, contexts if pair in full else None) for each in examples.get(pair, [])],
+            [list(reply.values()) for reply in reply_rows.get(pair, [])],
+            [_example(example, own_contexts) for example in example_rows.get(pair, [])],
         ]
-        for pair, share, n in rows.select("pair_id", "share", "n").iter_rows()
-    }
+    return columns
 
 
 def _example(row: Mapping[str, Any], contexts: dict[str, int] | None) -> list[Any]:
@@ -150,16 +154,17 @@ def _example(row: Mapping[str, Any], contexts: dict[str, int] | None) -> list[An
     prompt, answer, right = row["prompt"], row["answer"], row["right"]
     if contexts is None:
         return [prompt[:_LONGEST], answer and answer[:_LONGEST], right]
-    place = contexts.setdefault(row["context"] or "", len(contexts))
+    context = contexts.setdefault(row["context"] or "", len(contexts))
     samples, thought = row["samples"], row["thought"]
-    drawn = None if samples is None else [[each["text"], each["n"]] for each in samples]
-    found = [prompt, answer, right, place, drawn, row["n_right"]]
-    return found if thought is None else [*found, thought[:_LONGEST_THOUGHT]]
+    if samples is not None:
+        samples = [[sample["text"], sample["n"]] for sample in samples]
+    values = [prompt, answer, right, context, samples, row["n_right"]]
+    return values if thought is None else [*values, thought[:_LONGEST_THOUGHT]]
 
 
 def _first(rows: pl.DataFrame, pairs: pl.DataFrame, n: int) -> dict[str, list[dict[str, Any]]]:
     """The first rows of each pair, without its id."""
     if not n:  # Polars' head(0) of a group is a row of nulls
         return {}
-    mine = rows.join(pairs, on="pair_id", how="semi", maintain_order="left")
-    return mine.group_by("pair_id", maintain_order=True).head(n).rows_by_key("pair_id", named=True)
+    rows = rows.join(pairs, on="pair_id", how="semi", maintain_order="left")
+    return rows.group_by("pair_id", maintain_order=True).head(n).rows_by_key("pair_id", named=True)

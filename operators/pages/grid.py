@@ -48,22 +48,22 @@ def grid(table: pl.DataFrame, name: str, title: str, *, most_rows: int = 100) ->
     """The first rows of a table as texts, without columns that have no value at all.
 
     >>> table = pl.DataFrame({"relation": ["capital"], "Acc@1": [0.81251], "variant": [None]})
-    >>> found = grid(table, "relations", "By relation")
-    >>> found.columns, found.numeric, found.rows
+    >>> texts = grid(table, "relations", "By relation")
+    >>> texts.columns, texts.numeric, texts.rows
     (('relation', 'Acc@1'), (False, True), (('capital', '.8125'),))
     """
-    said = [column for column in table.columns if table[column].null_count() < table.height]
-    shown = table.select(said).head(most_rows)
+    names = [column for column in table.columns if table[column].null_count() < table.height]
+    first_rows = table.select(names).head(most_rows)
     columns = [
         [SHARE.text(x) if isinstance(x, float) else DASH if x is None else str(x) for x in series]
-        for series in shown.iter_columns()
+        for series in first_rows.iter_columns()
     ]
     rows = tuple(zip(*columns, strict=True))
     numeric = tuple(
         all(map(_NUMBER.fullmatch, texts)) and any(text != DASH for text in texts)
         for texts in columns
     )
-    return Grid(name, title, tuple(said), numeric, rows, table.height - shown.height)
+    return Grid(name, title, tuple(names), numeric, rows, table.height - first_rows.height)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class HeatMap:
 def heat_map(metrics: pl.DataFrame, metric: str, labels: Mapping[str, str]) -> HeatMap | None:
     """The metric by relation; null where no row is of a relation.
 
-    `metrics` has asked (who was asked how), slice, metric, value.
+    `metrics` has asked (model and setting), slice, metric, value.
 
     >>> rows = [("tiny zero-shot", "relation=P36", "acc_at_1", 0.25)]
     >>> table = pl.DataFrame(rows, schema=["asked", "slice", "metric", "value"], orient="row")
@@ -98,15 +98,15 @@ def heat_map(metrics: pl.DataFrame, metric: str, labels: Mapping[str, str]) -> H
         return None
     rows = rows.with_columns(relation=relation_id())
     wide = rows.pivot("asked", index="relation", values="value", maintain_order=True)
-    asked = wide.columns[1:]
-    order = [pl.mean_horizontal(asked), pl.col("relation")]
+    names = wide.columns[1:]
+    order = [pl.mean_horizontal(names), pl.col("relation")]
     wide = wide.sort(order, descending=[True, False], nulls_last=True)
-    shown = asked[:_MOST_COLUMNS]
+    columns = names[:_MOST_COLUMNS]
     cells = tuple(
         (str(relation), labels.get(relation) or "", tuple(map(_cell, values)))
-        for relation, *values in wide.select("relation", *shown).iter_rows()
+        for relation, *values in wide.select("relation", *columns).iter_rows()
     )
-    return HeatMap(tuple(shown), cells, len(asked) - len(shown))
+    return HeatMap(tuple(columns), cells, len(names) - len(columns))
 
 
 def _cell(value: float | None) -> Cell:
@@ -143,18 +143,18 @@ def headline(metrics: pl.DataFrame, card: Card) -> Grid:
     cards = [card(metrics.filter(model=model)) for model in models]
     if len(models) > 1:
         cards = [
-            each.rename({name: f"{model} {name}" for name in each.columns if name != "metric"})
-            for model, each in zip(models, cards, strict=True)
+            rows.rename({name: f"{model} {name}" for name in rows.columns if name != "metric"})
+            for model, rows in zip(models, cards, strict=True)
         ]
-    together, *others = cards or [pl.DataFrame(schema={"metric": pl.String})]
-    how: Any = {"how": "full", "coalesce": True, "maintain_order": "left_right"}
-    for each in others:
-        together = together.join(each, on="metric", **how)
-    return grid(together, "headline", "Metrics over all facts")
+    table, *other_cards = cards or [pl.DataFrame(schema={"metric": pl.String})]
+    options: Any = {"how": "full", "coalesce": True, "maintain_order": "left_right"}
+    for rows in other_cards:
+        table = table.join(rows, on="metric", **options)
+    return grid(table, "headline", "Metrics over all facts")
 
 
 def tiles(metrics: pl.DataFrame, metric: str) -> Iterator[Tile]:
-    """The main metric of each model and setting, in percent; none where there are too many.
+    """The main metric of each model and setting, in percent; none if there are too many.
 
     `metrics` has asked, slice, metric, value, ci_low, ci_high.
     """
@@ -163,9 +163,9 @@ def tiles(metrics: pl.DataFrame, metric: str) -> Iterator[Tile]:
         return
     rows = rows.with_columns(spread=spread(rows, in_percent(1)))
     columns = ("asked", "spread", "value", "ci_low", "ci_high")
-    for asked, seeds, *numbers in rows.select(columns).iter_rows():
+    for name, seeds, *numbers in rows.select(columns).iter_rows():
         value, low, high = map(in_percent(1).text, numbers)
-        yield Tile(asked, f"{value} %", seeds if DASH in (low, high) else f"{low} – {high}")
+        yield Tile(name, f"{value} %", seeds if DASH in (low, high) else f"{low} – {high}")
 
 
 def beside_published(metrics: pl.DataFrame, published: pl.DataFrame | None) -> Grid | None:

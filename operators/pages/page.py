@@ -1,7 +1,6 @@
-"""The page of results: what was measured, the headline, then the evidence, in one HTML file.
+"""The page of results: one HTML file without server, network or other files.
 
-It needs no server, no network and no other file. Templates escape whatever comes from data or a
-model; the security policy admits the page's own script and nothing else.
+Templates escape texts of data and models; the security policy admits only the page's own script.
 """
 
 import base64
@@ -99,24 +98,25 @@ def terms_of(headings: Iterable[str], metrics: Iterable[Metric]) -> dict[str, Te
     {'SD draw=pair': Term(metric='fluctuation_sd', meaning='how far accuracy moves', \
 better='lower is better', arrow='↓')}
     """
-    known = {metric.heading: metric for metric in (_SCOPE, *metrics) if metric.says}
-    found = {}
+    by_heading = {metric.heading: metric for metric in (_SCOPE, *metrics) if metric.says}
+    terms = {}
     for heading in headings:
         words = heading.split(" ")
         starts = (" ".join(words[:n]) for n in range(len(words), 0, -1))
-        metric = next((known[start] for start in starts if start in known), None)
+        metric = next((by_heading[start] for start in starts if start in by_heading), None)
         if metric is not None:
             better = metric.better
-            found[heading] = Term(metric.name, metric.says, _BETTER[better], _ARROWS[better])
-    return found
+            terms[heading] = Term(metric.name, metric.says, _BETTER[better], _ARROWS[better])
+    return terms
 
 
 def render(template: str, **content: Any) -> str:
     """The HTML of a page, an estimate or an index, by its template, which names its content."""
-    script = _own("page.js")
+    folder = resources.files("factsweep.operators.pages") / "templates"
+    script, style = ((folder / name).read_text("utf-8") for name in ("page.js", "page.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # What was written here, and not by a model or a data set, is not escaped.
-    own = {"script": Markup(script), "style": Markup(_own("page.css"))}
+    # The project's own texts are not escaped.
+    markup = {"script": Markup(script), "style": Markup(style)}
     environment = Environment(
         loader=PackageLoader("factsweep.operators.pages"),
         autoescape=True,
@@ -126,19 +126,15 @@ def render(template: str, **content: Any) -> str:
     )
     environment.globals |= {"heat_scale": lambda: Markup(scale())}
     page = environment.get_template(template)
-    return page.render(**own, script_hash=f"sha256-{digest}", page=content)
-
-
-def _own(name: str) -> str:
-    return (resources.files("factsweep.operators.pages") / "templates" / name).read_text("utf-8")
+    return page.render(**markup, script_hash=f"sha256-{digest}", page=content)
 
 
 def ran(
-    name: str, record: Mapping[str, Any], rows: Mapping[str, str], shown: Sequence[str]
+    name: str, record: Mapping[str, Any], rows: Mapping[str, str], parts: Sequence[str]
 ) -> dict[str, Any]:
-    """A run with its rows, and the parts of its configuration that are shown."""
-    parts = {part: record["run"][part] for part in shown if part in record["run"]}
-    configuration = yaml.safe_dump(parts, sort_keys=False, allow_unicode=True)
+    """A run with its rows, and some parts of its configuration."""
+    content = {part: record["run"][part] for part in parts if part in record["run"]}
+    configuration = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     return {"name": name, "rows": rows, "configuration": configuration}
 
 
@@ -179,15 +175,15 @@ def _cost(cost: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """Hours by stage, tokens, and the share of prompt tokens that the prefix cache gave."""
     rows = {}
     for unit, heading in {"gpu_hours": "GPU-hours", "core_hours": "core-hours"}.items():
-        hours = {stage: each[unit] for stage, each in cost.items() if each.get(unit)}
-        parts = ", ".join(f"{stage} {each:.3g}" for stage, each in hours.items())
+        hours = {stage: counts[unit] for stage, counts in cost.items() if counts.get(unit)}
+        parts = ", ".join(f"{stage} {n:.3g}" for stage, n in hours.items())
         rows[heading] = f"{sum(hours.values()):.3g} ({parts})" if hours else ""
     tokens = {
-        name: sum(each.get(name, 0) for each in cost.values())
+        name: sum(counts.get(name, 0) for counts in cost.values())
         for name in ("prompt_tokens", "output_tokens", "cached_tokens")
     }
-    if any("cost" in each for each in cost.values()):
-        rows["spent"] = f"{sum(each.get('cost', 0) for each in cost.values()):,.4f}"
+    if any("cost" in counts for counts in cost.values()):
+        rows["spent"] = f"{sum(counts.get('cost', 0) for counts in cost.values()):,.4f}"
     if tokens["prompt_tokens"]:
         rows["tokens"] = f"{tokens['prompt_tokens']:,} in, {tokens['output_tokens']:,} out"
         rows["cached"] = f"{tokens['cached_tokens'] / tokens['prompt_tokens']:.0%} of the tokens in"

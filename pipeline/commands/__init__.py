@@ -1,1 +1,1 @@
-"""The command line, one module per verb or per few related ones: arguments, and what is printed."""
+"""The command line: one module per group of verbs."""

@@ -35,25 +35,25 @@ class Planned:
 
 
 def plan(*overrides: str, **fields: object) -> Planned:
-    """Count what a run would compute and what is complete; computes and writes nothing.
+    """Count the computed and the missing parts of a run; computes and writes nothing.
 
         print(plan(model="gpt2", benchmark="myriadlama-mini"))
 
     Raises:
-        InputError: something that was given is wrong.
+        InputError: an argument is wrong.
     """
     return forecast_of(settings(written(*overrides, **fields)))
 
 
-def forecast_of(asked: Run) -> Planned:
-    """Count what a run whose settings are composed would compute; computes and writes nothing.
+def forecast_of(settings: Run) -> Planned:
+    """Count the computed and the missing parts of a run; computes and writes nothing.
 
     Raises:
-        InputError: something that was given is wrong.
+        InputError: an argument is wrong.
     """
     from factsweep.pipeline.runs.forecast import forecast, lines
 
-    planned, forecasts = forecast(asked)
+    planned, forecasts = forecast(settings)
     work = [
         (figures.branch.title, stage, n, figures.n_left[stage])
         for figures in forecasts
@@ -63,19 +63,19 @@ def forecast_of(asked: Run) -> Planned:
 
 
 def run(*overrides: str, **fields: object) -> Results:
-    """Compute what is missing of a run, write its results, and give them.
+    """Compute the missing parts of a run, write its results, and return them.
 
         run("sweep=demo").metrics
 
     Raises:
-        InputError: something that was given is wrong.
+        InputError: an argument is wrong.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    asked = settings(written(*overrides, **fields))
+    config = settings(written(*overrides, **fields))
     from factsweep.pipeline.runs.run import run as compute
 
-    compute(asked)
-    return load(asked.folder)
+    compute(config)
+    return load(config.folder)
 
 
 def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
@@ -87,7 +87,7 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
     ci_high (of other facts), share (of the prompts), n, and why a number is null.
 
     Raises:
-        InputError: something that was given is wrong.
+        InputError: an argument is wrong.
     """
     from factsweep.pipeline.runs.estimate import estimate as compute
 
@@ -100,7 +100,7 @@ def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
         prompts(prompt="zero-shot")  # prompt_id, prompt, asked
 
     Raises:
-        InputError: something that was given is wrong, or there are several settings.
+        InputError: an argument is wrong, or there are several settings.
     """
     from factsweep.pipeline.runs.prompts import each
 
@@ -113,18 +113,18 @@ def score(*overrides: str, **fields: object) -> Results:
         score(answers="answers.jsonl", prompt="zero-shot", run_name="echo")
 
     Raises:
-        InputError: something that was given is wrong, or an answer fits no prompt.
+        InputError: an argument is wrong, or an answer fits no prompt.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    asked = settings(written(*overrides, **fields))
+    config = settings(written(*overrides, **fields))
     from factsweep.pipeline.runs.run import score as measure
 
-    measure(asked)
-    return load(asked.folder)
+    measure(config)
+    return load(config.folder)
 
 
 def written(*overrides: str, **fields: object) -> list[str]:
-    """The overrides as on the command line; texts by keyword are quoted, and so taken as they are.
+    """The overrides as on the command line; texts by keyword are quoted.
 
     >>> written("sweep=demo", seed=1, run_name="a, b", **{"benchmark.relations": ["P17", "P36"]})
     ['sweep=demo', 'seed=1', "run_name='a, b'", "benchmark.relations=['P17','P36']"]

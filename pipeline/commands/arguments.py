@@ -1,8 +1,7 @@
-"""How verbs take what is typed: words, then overrides (key=value), then options; and their help.
+"""How verbs read their arguments: words, then overrides (key=value), then options; and their help.
 
-All verbs take overrides: of what Hydra composes, or, where a verb computes nothing, only of where
-things lie (artifacts=, results=). What is printed fits the terminal: wide Markdown tables wrap, or
-fall apart into several.
+All verbs take overrides: of the composed configuration, or, where a verb computes nothing, only of
+the places (artifacts=, results=).
 """
 
 import argparse
@@ -22,26 +21,23 @@ PLACES = ("artifacts", "results")
 ENCODED = "the overrides are percent-encoded, as launch writes them where shells read"
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=|~\w")
 _WIDTH = 80
-_SHOWN = 24  # choices of a group in a help text
-_FORMER = {"--store": "artifacts"}  # an option of earlier versions
-Cells = Sequence[Sequence[str]]
-_EDGE, _BETWEEN = 4, 3  # "| " and " |"; " | "
-# An interval is one word: its ends stay in one line.
+_MAX_CHOICES = 24  # of a group in a help text
+_MAX_WORD = 24  # a longer word, such as the name of a run, may continue on the next line
+# An interval is one word: its ends stay on one line.
 _ENDS, _GLUE = re.compile(r"(?<=\d) to (?=[-+]?\.?\d)"), "\ue000"
-_LONG = 24  # a longer word, such as the name of a run, may go on in the next line
 Keys = Sequence[str] | Callable[[], Sequence[str]] | None
 
 
 @dataclass(frozen=True)
-class Takes:
-    """What a verb takes: words by name, any number of one more, and overrides."""
+class Signature:
+    """The arguments of a verb: words by name, any number of one more, and overrides."""
 
     words: Sequence[str]
     rest: str | None
-    keys: Keys  # null: all that Hydra composes
-    group: str  # may stand before a key, as in messages
+    keys: Keys  # null: all keys of the composed configuration
+    group: str  # may precede a key, as in messages
 
-    def known(self) -> Sequence[str]:
+    def known_keys(self) -> Sequence[str]:
         """The keys of its overrides."""
         if self.keys is None:
             from factsweep.pipeline.config.compose import keys
@@ -49,42 +45,35 @@ class Takes:
             return keys()
         return self.keys() if callable(self.keys) else self.keys
 
-    def fill(self, asked: argparse.Namespace, verb: str) -> None:
-        """Sort what was typed: each word under its name, the rest, `overrides`.
+    def fill(self, args: argparse.Namespace, verb: str) -> None:
+        """Sort the arguments: each word under its name, the rest, `overrides`.
 
         Raises:
-            InputError: a word or key too many, or one that is missing.
+            InputError: a word or key is unknown or missing.
         """
-        given: list[str] = asked.words
-        words = [each for each in given if not _OVERRIDE.match(each)]
-        overrides = [each for each in given if _OVERRIDE.match(each)]
-        asked.overrides = [each.removeprefix(self.group) for each in overrides]
-        self._check(words, verb)
-        for name, word in zip(self.words, words, strict=False):
-            setattr(asked, name, word)
-        if self.rest is not None:
-            setattr(asked, self.rest, words[len(self.words) :])
-        if self.keys is not None:
-            self._check_keys(asked.overrides, verb)
-
-    def _check(self, words: Sequence[str], verb: str) -> None:
+        words = [word for word in args.words if not _OVERRIDE.match(word)]
+        overrides = [word for word in args.words if _OVERRIDE.match(word)]
+        args.overrides = [override.removeprefix(self.group) for override in overrides]
         see = f"see factsweep {verb} --help"
         if len(words) < len(self.words):
-            missing = join_list(each.upper() for each in self.words[len(words) :])
+            missing = join_list(name.upper() for name in self.words[len(words) :])
             raise InputError(f"{verb} needs {missing}; {see}.")
         if len(words) > len(self.words) and self.rest is None:
-            more = words[len(self.words)]
-            meant = suggestion(more, self.known())
-            raise InputError(f"{verb} cannot take {more!r}: it is no key=value; {see}.{meant}")
-
-    def _check_keys(self, overrides: Sequence[str], verb: str) -> None:
-        for key in (each.partition("=")[0] for each in overrides):
-            if key not in (known := self.known()):
-                raise InputError(
-                    f"{verb} cannot take {key}=; "
-                    f"it takes {join_list(f'{name}=' for name in known)}."
-                    f"{suggestion(key, known)}"
-                )
+            extra = words[len(self.words)]
+            hint = suggestion(extra, self.known_keys())
+            raise InputError(f"{verb} cannot take {extra!r}: it is no key=value; {see}.{hint}")
+        for name, word in zip(self.words, words, strict=False):
+            setattr(args, name, word)
+        if self.rest is not None:
+            setattr(args, self.rest, words[len(self.words) :])
+        if self.keys is None:  # Hydra refuses unknown ones
+            return
+        known_keys = self.known_keys()
+        for key in (override.partition("=")[0] for override in args.overrides):
+            if key not in known_keys:
+                keys = join_list(f"{name}=" for name in known_keys)
+                hint = suggestion(key, known_keys)
+                raise InputError(f"{verb} cannot take {key}=; it takes {keys}.{hint}")
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,7 +82,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*arguments, **options)
-        self.takes: Takes | None = None
+        self.signature: Signature | None = None
         self._examples = examples
 
     @property
@@ -111,224 +100,191 @@ class Parser(argparse.ArgumentParser):
         run: Callable[[argparse.Namespace], int],
     ) -> None:
         """Take words of these names, any of `rest`, and overrides, in any order; then `run`."""
-        self.takes = Takes(words, rest, keys, group)
+        self.signature = Signature(words, rest, keys, group)
         action = self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         action.completer = self._completed  # type: ignore[attr-defined]
         self.set_defaults(command=self, run=run)
-        shown = [*(each.upper() for each in words), *([f"[{rest.upper()}…]"] if rest else [])]
-        self.usage = " ".join(["%(prog)s", *shown, "[key=value…]", "[options]"])
+        names = [*(word.upper() for word in words), *([f"[{rest.upper()}…]"] if rest else [])]
+        self.usage = " ".join(["%(prog)s", *names, "[key=value…]", "[options]"])
         self.description = "\n\n".join(
-            textwrap.fill(each, _WIDTH - 2) for each in (self.description or "", about) if each
+            textwrap.fill(text, _WIDTH - 2) for text in (self.description or "", about) if text
         )
 
     def flag(self, name: str, text: str) -> None:
         """Take an option that is on or off."""
-        self.option(name, text, action="store_true")
-
-    def option(self, name: str, text: str, **more: Any) -> None:
-        """Take an option; `more` is argparse's."""
-        self.add_argument(name, help=text, **more)
+        self.add_argument(name, help=text, action="store_true")
 
     def _completed(self, prefix: str, **_: object) -> list[str]:
-        """What may stand for the word that is being typed, for a shell."""
-        takes = self.takes
+        """The completions of the current word, for a shell."""
+        signature = self.signature
         key, equals = prefix.partition("=")[:2]
-        if takes is None:
+        if signature is None:
             return []
         if not equals:
-            runs = map(str, Path("results").glob("*/run.json")) if takes.words or takes.rest else ()
-            return [*(each.split("/")[1] for each in runs), *(f"{key}=" for key in takes.known())]
+            has_names = signature.words or signature.rest
+            runs = map(str, Path("results").glob("*/run.json")) if has_names else ()
+            keys = (f"{name}=" for name in signature.known_keys())
+            return [*(run.split("/")[1] for run in runs), *keys]
         from factsweep.pipeline.config.compose import choices
         from factsweep.pipeline.config.folders import groups
 
-        return [f"{key}={each}" for each in choices(key)] if key in groups() else []
+        return [f"{key}={choice}" for choice in choices(key)] if key in groups() else []
 
     def format_help(self) -> str:
-        """The help, with the keys that the verb takes, and examples."""
+        """The help, with the keys of the verb, and examples."""
         parts = [super().format_help()]
-        if self.takes is not None:
-            parts.append("\n".join(_help_of(self.takes)))
+        if self.signature is not None:
+            parts.append("\n".join(_key_lines(self.signature)))
         if self._examples:
-            parts.append("\n".join(["examples:", *(f"  {each}" for each in self._examples)]))
+            parts.append("\n".join(["examples:", *(f"  {line}" for line in self._examples)]))
         return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
     def error(self, message: str) -> NoReturn:
         """End with one sentence and exit code 2."""
         message = re.sub(r"^argument [^:]*: ", "", message)
-        if lacking := re.fullmatch(r"the following arguments are required: (.+)", message):
-            message = f"{self.verb} needs {self._described(lacking[1])}"
+        if match := re.fullmatch(r"the following arguments are required: (.+)", message):
+            choices = {
+                action.metavar or action.dest: f" ({', '.join(action.choices)})"
+                if action.choices
+                else ""
+                for action in self._actions
+            }
+            names = match[1].split(", ")  # options, or words with their choices
+            missing = (f"{n.upper()}{choices[n]}" if n in choices else n for n in names)
+            message = f"{self.verb} needs {join_list(missing)}"
         self.exit(2, f"factsweep: {message}; see {self.prog} --help.\n")
 
-    def _described(self, names: str) -> str:
-        """Arguments that are missing, each with what it may be."""
-        of_words = {
-            each.metavar or each.dest: f" ({', '.join(each.choices)})" if each.choices else ""
-            for each in self._actions
-        }
-        given = names.split(", ")  # options, or words with their choices
-        return join_list(f"{n.upper()}{of_words[n]}" if n in of_words else n for n in given)
-
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse, with the choice that was probably meant."""
+        """As argparse, with the most similar choice."""
         if action.choices is not None and value not in action.choices:
-            known = list(map(str, action.choices))
-            meant = suggestion(str(value), known).strip().removeprefix("Did you mean ")
-            what = action.metavar or action.dest
-            more = f"(did you mean {meant})" if meant else f"among {join_list(known)}"
-            raise argparse.ArgumentError(None, f"there is no {what} {value!r} {more}")
+            choices = list(map(str, action.choices))
+            similar = suggestion(str(value), choices).strip().removeprefix("Did you mean ")
+            hint = f"(did you mean {similar})" if similar else f"among {join_list(choices)}"
+            name = action.metavar or action.dest
+            raise argparse.ArgumentError(None, f"there is no {name} {value!r} {hint}")
 
 
-def late(parser: Parser, asked: argparse.Namespace, words: Sequence[str]) -> None:
-    """Add words that argparse left over, since they stand behind an option.
+def add_words(parser: Parser, args: argparse.Namespace, words: Sequence[str]) -> None:
+    """Add words that argparse left over because they follow an option.
 
     Raises:
         InputError: one is an option that the verb does not have.
     """
     for word in words:
-        if word.startswith("-") and word != "-":
-            raise InputError(_unknown(parser, word))
-    if words and "words" not in asked:
+        if not word.startswith("-") or word == "-":
+            continue
+        name = word.partition("=")[0]
+        key = name.lstrip("-").replace("-", "_")
+        if parser.signature is not None and key in parser.signature.known_keys():
+            raise InputError(f"{parser.verb} has no {name}; write {key}=…, as for every verb.")
+        options = [option for action in parser._actions for option in action.option_strings]
+        hint = suggestion(name, options)
+        raise InputError(f"{parser.verb} has no option {name}; see {parser.prog} --help.{hint}")
+    if words and "words" not in args:
         key, is_pair, value = words[0].partition("=")
-        meant = f" Here it is an option, if there is one: --{key} {value}" if is_pair else ""
-        raise InputError(
-            f"{parser.verb} cannot take {words[0]!r}; see {parser.prog} --help.{meant}"
-        )
+        hint = f" Here it is an option, if there is one: --{key} {value}" if is_pair else ""
+        raise InputError(f"{parser.verb} cannot take {words[0]!r}; see {parser.prog} --help.{hint}")
     if words:
-        asked.words = [*asked.words, *words]
+        args.words = [*args.words, *words]
 
 
-def _unknown(parser: Parser, option: str) -> str:
-    """That a verb has no such option; keys are no options."""
-    name = option.partition("=")[0]
-    key = _FORMER.get(name, name.lstrip("-").replace("-", "_"))
-    if parser.takes is not None and key in parser.takes.known():
-        return f"{parser.verb} has no {name}; write {key}=…, as for every verb."
-    known = [each for action in parser._actions for each in action.option_strings]
-    see = f"see {parser.prog} --help"
-    return f"{parser.verb} has no option {name}; {see}.{suggestion(name, known)}"
-
-
-def places(asked: argparse.Namespace) -> dict[str, str]:
-    """Where artifacts and results lie, by what was typed and conf/config.yaml.
+def places(args: argparse.Namespace) -> dict[str, str]:
+    """The folders of artifacts and results, from the overrides and conf/config.yaml.
 
     Raises:
         InputError: a value cannot be read.
     """
     from factsweep.pipeline.config.compose import compose_config
 
-    given = [each for each in asked.overrides if each.partition("=")[0] in PLACES]
-    found = compose_config(given)
-    return {name: str(found[name]) for name in PLACES}
+    overrides = [o for o in args.overrides if o.partition("=")[0] in PLACES]
+    config = compose_config(overrides)
+    return {name: str(config[name]) for name in PLACES}
 
 
-def others(asked: argparse.Namespace) -> list[str]:
-    """The overrides that do not say where things lie."""
-    return [each for each in asked.overrides if each.partition("=")[0] not in PLACES]
+def other_overrides(args: argparse.Namespace) -> list[str]:
+    """The overrides that are not places."""
+    return [o for o in args.overrides if o.partition("=")[0] not in PLACES]
 
 
-def _help_of(takes: Takes) -> Iterator[str]:
-    if takes.keys is not None:
-        yield from _wrapped("keys:", (f"{each}=" for each in takes.known()))
+def _key_lines(signature: Signature) -> Iterator[str]:
+    if signature.keys is not None:
+        yield from _wrapped("keys:", (f"{key}=" for key in signature.known_keys()))
         return
     from factsweep.pipeline.config.compose import compose_config, keys
     from factsweep.pipeline.config.folders import files, groups
 
-    values = compose_config([])
+    config = compose_config([])
     yield "groups: group=choice; your own go into factsweep.d/<group>/"
-    for group in (each for each in groups() if each in values):
+    for group in (group for group in groups() if group in config):
         names = [*files(group)]
-        more = [f"… {len(names)} in all: conf/{group}/"] if len(names) > _SHOWN else []
-        yield from _wrapped(f"  {group}:", [*names[:_SHOWN], *more])
+        cut = [f"… {len(names)} in all: conf/{group}/"] if len(names) > _MAX_CHOICES else []
+        yield from _wrapped(f"  {group}:", [*names[:_MAX_CHOICES], *cut])
     yield ""
-    yield from _wrapped("keys:", (each for each in keys() if each not in groups()))
+    yield from _wrapped("keys:", (key for key in keys() if key not in groups()))
 
 
 def _wrapped(title: str, names: Iterable[str]) -> Iterator[str]:
     indent = " " * (len(title) - len(title.lstrip()) + 4)
-    text = f"{title} {'  '.join(each.replace(' ', chr(160)) for each in names)}"
+    text = f"{title} {'  '.join(name.replace(' ', chr(160)) for name in names)}"
     lines = textwrap.wrap(
         text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     yield from (line.replace(chr(160), " ") for line in lines)
 
 
-def shown(text: str) -> str:
-    """A text for this terminal ($COLUMNS, else 80): its Markdown tables are made to fit."""
+def fitted(text: str) -> str:
+    """A text for this terminal ($COLUMNS, else 80): Markdown tables wrap or split to fit."""
     width = shutil.get_terminal_size(fallback=(80, 24)).columns
-    return "\n".join(_lines(text, width))
-
-
-def _lines(text: str, width: int) -> Iterator[str]:
+    lines = list[str]()
     for is_table, group in groupby(text.split("\n"), lambda line: line.startswith("|")):
-        lines = [*group]
-        if not is_table or max(map(len, lines)) <= width:
-            yield from lines
-            continue
-        glued = (_ENDS.sub(f"{_GLUE}to{_GLUE}", line) for line in lines)
-        cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in glued]
-        # The head, and the rows but that of dashes below it.
-        rows = [cells[0], *(r for r in cells[1:] if not all(set(c) <= set("-:") for c in r))]
-        for number, columns in enumerate(_parts(rows, width)):
-            if number:
-                yield ""
-            yield from _table([[row[each] for each in columns] for row in rows], width)
+        block = [*group]
+        is_wide = is_table and max(map(len, block)) > width
+        lines += _tables(block, width) if is_wide else block
+    return "\n".join(lines)
 
 
-def _parts(cells: Cells, width: int) -> Iterator[list[int]]:
-    """The columns of each table: as many as fit, wrapped between words; all name their rows."""
-    first, *others = (_longest_word(column) for column in zip(*cells, strict=True))
-    needs = [first, *(min(each, _LONG) for each in others)]
-    names = _names(cells, needs, width)
-    part = names
-    for column in range(len(names), len(needs)):
-        longer = [*part, column]
-        wide = _EDGE + _BETWEEN * len(part) + sum(needs[i] for i in longer)
-        if len(part) > len(names) and wide > width:
-            yield part
-            longer = [*names, column]
-        part = longer
-    yield part
+def _tables(lines: Sequence[str], width: int) -> Iterator[str]:
+    """The tables of as many columns as fit; the first columns, which name the rows, repeat."""
+    glued = (_ENDS.sub(f"{_GLUE}to{_GLUE}", line) for line in lines)
+    cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in glued]
+    rows = [cells[0], *(r for r in cells[1:] if not all(set(c) <= set("-:") for c in r))]
+    columns = [*zip(*rows, strict=True)]
+    n_names = 1
+    while len({tuple(row[:n_names]) for row in rows}) < len(rows) and n_names < len(columns) - 1:
+        n_names += 1
+    needs = [max(len(w) for cell in c for w in (cell.split() or [""])) for c in columns]
+    needs = [needs[0], *(min(need, _MAX_WORD) for need in needs[1:])]
+    if sum(needs[:n_names]) + 3 * n_names > width // 2:
+        n_names = 1
+    part = [*range(n_names)]
+    for column in range(n_names, len(columns)):
+        n_chars = 1 + sum(needs[i] + 3 for i in (*part, column))  # "| " and " "
+        if len(part) > n_names and n_chars > width:
+            yield from _table([columns[i] for i in part], [needs[i] for i in part], width)
+            yield ""
+            part = [*range(n_names)]
+        part.append(column)
+    yield from _table([columns[i] for i in part], [needs[i] for i in part], width)
 
 
-def _names(cells: Cells, needs: Sequence[int], width: int) -> list[int]:
-    """The first columns that together name each row; only the first, if they take half the room."""
-    for n in range(1, len(needs)):
-        if len({tuple(row[:n]) for row in cells}) == len(cells):
-            names = [*range(n)]
-            return names if sum(needs[:n]) + _BETWEEN * n <= width // 2 else [0]
-    return [0]
-
-
-def _longest_word(cells: Sequence[str]) -> int:
-    return max(len(word) for cell in cells for word in (cell.split() or [" "]))
-
-
-def _widths(columns: Cells, width: int) -> list[int]:
-    """Each column's width: the widest give way first, down to their longest words, or into them."""
-    room = width - _EDGE - _BETWEEN * (len(columns) - 1)
-    words = [min(_longest_word(column), room // 2) for column in columns]
-    widths = [max(1, *map(len, column)) for column in columns]
-    for least in (words, [words[0], *(min(each, _LONG) for each in words[1:])]):
-        while sum(widths) > room and widths != least:
-            spare = [w if w > at_least else 0 for w, at_least in zip(widths, least, strict=True)]
-            widths[spare.index(max(spare))] -= 1
-    return widths
-
-
-def _table(cells: Cells, width: int) -> Iterator[str]:
+def _table(columns: Sequence[Sequence[str]], needs: Sequence[int], width: int) -> Iterator[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    widths = [max(1, *map(len, column)) for column in columns]
+    room = width - 1 - 3 * len(columns)
+    while sum(widths) > room:  # the widest column shrinks first, if possible to its longest word
+        spare = [w * (w > need) for w, need in zip(widths, needs, strict=True)]
+        widths[(spare if any(spare) else widths).index(max(spare) or max(widths))] -= 1
     table = Table(box=box.MARKDOWN)
-    columns = [*zip(*cells, strict=True)]
-    for column, wide in zip(columns, _widths(columns, width), strict=True):
-        table.add_column(Text(column[0]), width=wide, overflow="fold")  # a name is typed whole
-    for row in cells[1:]:
+    for column, column_width in zip(columns, widths, strict=True):
+        table.add_column(Text(column[0]), width=column_width, overflow="fold")
+    for row in [*zip(*columns, strict=True)][1:]:
         table.add_row(*map(Text, row))
     console = Console(width=width, color_system=None, force_terminal=False)
-    with console.capture() as printed:
+    with console.capture() as capture:
         console.print(table)
-    printed_lines = printed.get().replace(_GLUE, " ").split("\n")
-    yield from (line.rstrip() for line in printed_lines if line.startswith("|"))
+    printed = capture.get().replace(_GLUE, " ").split("\n")
+    yield from (line.rstrip() for line in printed if line.startswith("|"))

@@ -1,4 +1,4 @@
-"""The verbs `artifacts`, `prune` and `why`: what a store holds, what can go, and what differs."""
+"""The verbs `artifacts`, `prune` and `why`: the content of a store."""
 
 import argparse
 import shlex
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from factsweep.operators.wording import count, join_list
-from factsweep.pipeline.commands.arguments import Parser, places, shown
+from factsweep.pipeline.commands.arguments import Parser, fitted, places
 
 if TYPE_CHECKING:
     from factsweep.pipeline.runs.inventory import Item
 
-_NAMED = 3  # of what needs an artifact
+_MAX_NAMES = 3  # of runs that need an artifact
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -35,9 +35,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     prune.flag("--yes", "remove them")
     prune.flag("--unfinished", "those too that were begun by no run that is known")
-    text = "first forget a run that will not be finished, or whose results are lost"
-    prune.option("--forget", text, metavar="RUN")
-    why = verbs.add_parser(
+    forget = "first forget a run that will not be finished, or whose results are lost"
+    prune.add_argument("--forget", help=forget, metavar="RUN")
+    explain = verbs.add_parser(
         "why",
         description="name the fields in which two artifacts differ, or what they were made of",
         examples=[
@@ -45,26 +45,27 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep why 3f 77 artifacts=s3://bucket/sweeps",
         ],
     )
-    told = "FIRST and SECOND are fingerprints, or their beginnings."
-    why.take("first", "second", about=told, run=_why)
+    about = "FIRST and SECOND are fingerprints, or their beginnings."
+    explain.take("first", "second", about=about, run=_why)
 
 
-def _artifacts(asked: argparse.Namespace) -> int:
+def _artifacts(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.inventory import find_unneeded, list_artifacts
     from factsweep.pipeline.storage.store import Store
 
-    where = places(asked)
-    items = list_artifacts(Store(where["artifacts"]), where["results"])
+    folders = places(args)
+    store = Store(folders["artifacts"])
+    items = list_artifacts(store, folders["results"])
     if items:
-        print(shown(_table(items)))
-    print(_sum(items, f"in {Store(where['artifacts']).where()}"))
+        print(fitted(_table(items)))
+    print(_sum(items, f"in {store.where()}"))
     if idle := find_unneeded(items, unfinished=False):
-        fix = shlex.join(["factsweep", "prune", *asked.overrides])
+        fix = shlex.join(["factsweep", "prune", *args.overrides])
         print(f"{_sum(idle, 'needed by nothing')}: {fix}")
     return 0
 
 
-def _prune(asked: argparse.Namespace) -> int:
+def _prune(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.inventory import (
         find_unneeded,
         forget,
@@ -73,34 +74,30 @@ def _prune(asked: argparse.Namespace) -> int:
     )
     from factsweep.pipeline.storage.store import Store
 
-    where = places(asked)
-    store = Store(where["artifacts"])
-    if asked.forget is not None:
-        forget(store, asked.forget)
-        print(f"forgotten: run {asked.forget}")
-    items = list_artifacts(store, where["results"])
-    chosen = find_unneeded(items, unfinished=asked.unfinished)
+    folders = places(args)
+    store = Store(folders["artifacts"])
+    if args.forget is not None:
+        forget(store, args.forget)
+        print(f"forgotten: run {args.forget}")
+    items = list_artifacts(store, folders["results"])
+    chosen = find_unneeded(items, unfinished=args.unfinished)
+    unfinished = [item for item in find_unneeded(items, unfinished=True) if item.needs]
+    note = f"; --unfinished removes {_sum(unfinished, 'begun by no known run')}"
+    note *= bool(unfinished)
     if not chosen:
-        what = f"all of {_sum(items, 'are needed')}" if items else "there are no artifacts"
-        print(f"nothing to remove: {what}{_begun(items)}")
+        cause = f"all of {_sum(items, 'are needed')}" if items else "there are no artifacts"
+        print(f"nothing to remove: {cause}{note}")
         return 0
-    if not asked.yes:
-        print(shown(_table(chosen)))
-        more = "" if asked.unfinished else _begun(items)
-        print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them{more}")
+    if not args.yes:
+        print(fitted(_table(chosen)))
+        note *= not args.unfinished
+        print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them{note}")
         return 0
     names = [item.folder for item in chosen]
-    gone = set(remove_artifacts(store, names, where["results"], unfinished=asked.unfinished))
-    print(f"removed {_sum([item for item in chosen if item.folder in gone], 'needed by nothing')}")
+    deleted = set(remove_artifacts(store, names, folders["results"], unfinished=args.unfinished))
+    deleted_items = [item for item in chosen if item.folder in deleted]
+    print(f"removed {_sum(deleted_items, 'needed by nothing')}")
     return 0
-
-
-def _begun(items: Sequence["Item"]) -> str:
-    """What --unfinished would remove; empty if there is nothing."""
-    from factsweep.pipeline.runs.inventory import find_unneeded
-
-    found = [item for item in find_unneeded(items, unfinished=True) if item.needs]
-    return f"; --unfinished removes {_sum(found, 'begun by no known run')}" if found else ""
 
 
 def _table(items: Sequence["Item"]) -> str:
@@ -123,24 +120,27 @@ def _table(items: Sequence["Item"]) -> str:
 
 def _needed_by(item: "Item") -> str:
     names = list(dict.fromkeys(need.why for need in item.needs))
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return join_list([*names[:_NAMED], *more]) if names else "nothing"
+    cut = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+    return join_list([*names[:_MAX_NAMES], *cut]) if names else "nothing"
 
 
-def _sum(items: Sequence["Item"], what: str) -> str:
+def _sum(items: Sequence["Item"], text: str) -> str:
     from factsweep.operators.tables.shared.numbers import MEGABYTES
 
     size = MEGABYTES.text(sum(item.bytes for item in items))
-    return f"{count(len(items), 'artifact')} {what}, {size} MB"
+    return f"{count(len(items), 'artifact')} {text}, {size} MB"
 
 
-def _why(asked: argparse.Namespace) -> int:
+def _why(args: argparse.Namespace) -> int:
     from factsweep.pipeline.storage.lookup import Recipes, explain_difference, find_artifact
     from factsweep.pipeline.storage.store import Store
 
-    store = Store(places(asked)["artifacts"])
-    (left, a), (right, b) = (find_artifact(store, prefix) for prefix in (asked.first, asked.second))
-    found = explain_difference(a, b, Recipes(store))
-    print(f"{left} → {right}")
-    print("\n".join(f"  {line}" for line in found) if found else "  the same recipe")
+    store = Store(places(args)["artifacts"])
+    (first_name, first_recipe), (second_name, second_recipe) = (
+        find_artifact(store, prefix) for prefix in (args.first, args.second)
+    )
+    lines = list(explain_difference(first_recipe, second_recipe, Recipes(store))) or [
+        "the same recipe"
+    ]
+    print("\n".join([f"{first_name} → {second_name}", *(f"  {line}" for line in lines)]))
     return 0

@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from factsweep.pipeline.commands.arguments import PLACES, Parser, others, places, shown
+from factsweep.pipeline.commands.arguments import PLACES, Parser, fitted, other_overrides, places
 
 if TYPE_CHECKING:
     from factsweep.pipeline.results.compare import Compared
 
-_N_NAMED = 10
+_MAX_NAMES = 10
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -31,59 +31,61 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         about="FIRST and SECOND are runs, or settings of runs, as demo:4-template.",
         run=_compare,
     )
-    compare.option("--out", "where to write; default results/compare/<first>/to/<second>")
+    compare.add_argument(
+        "--out", help="where to write; default results/compare/<first>/to/<second>"
+    )
     paired = "pair prompts or facts; default: prompts, as far as both have any"
-    compare.option("--by", paired, choices=["prompt", "fact"])
+    compare.add_argument("--by", help=paired, choices=["prompt", "fact"])
     differ = "compare even if they differ in more than model, setting and seed; tables are marked"
     compare.flag("--anyway", differ)
     fails = "exit with 3 after a regression, with 4 where the evidence is not enough"
     compare.flag("--gate", fails)
 
 
-def _compare(asked: argparse.Namespace) -> int:
+def _compare(args: argparse.Namespace) -> int:
     from factsweep.operators.wording import names
     from factsweep.pipeline.config.folders import below
     from factsweep.pipeline.results.compare import compared, settings
 
-    runs = asked.first, asked.second
+    runs = args.first, args.second
     for name in runs:
         names.check_run(name.partition(":")[0])
-    given = settings(dict(map(_assigned, others(asked))))
-    results = places(asked)["results"]
-    out = asked.out or below(results, f"compare/{names.comparison_folder(*map(_folder, runs))}")
-    found = compared(*runs, results, given, anyway=asked.anyway, unit=asked.by)
-    outcomes = _written(found, out)
-    if not asked.gate or outcomes <= {"no change", "improvement"}:
+    comparison = settings(dict(map(_parse_override, other_overrides(args))))
+    results = places(args)["results"]
+    out = args.out or below(results, f"compare/{names.comparison_folder(*map(_folder, runs))}")
+    pairs = compared(*runs, results, comparison, anyway=args.anyway, unit=args.by)
+    outcomes = _write(pairs, out)
+    if not args.gate or outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4
 
 
-def _written(comparisons: "Iterable[Compared]", out: str) -> set[str]:
-    """Write and print comparisons as they are made; their outcomes."""
+def _write(comparisons: "Iterable[Compared]", out: str) -> set[str]:
+    """Write and print comparisons one by one; returns their outcomes."""
     from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.storage.store import Store
     from factsweep.pipeline.storage.tables import drop_reports, write_report
 
     outcomes: set[str] = set()
     folders = []
-    for found in comparisons:
-        pair = found.pair
+    for result in comparisons:
+        pair = result.pair
         folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
         store = Store(f"{out}/{folders[-1]}")
-        write_report(store, found.report)
-        one, other = pair.names
+        write_report(store, result.report)
         print("\n" * bool(outcomes), end="")
-        print(f"{other} against {one} on {pair.first.benchmark}: {found.paired}\n")
+        names = f"{pair.names[1]} against {pair.names[0]} on {pair.first.benchmark}"
+        print(f"{names}: {result.paired}\n")
         for line in pair.asked:
             print(f"asked differently: {line}")
         for line in pair.departures:
             print(f"(!) differs in more than model, setting and seed: {line}")
         for name in ("headline", "moves"):
-            print(shown(markdown(found.report.tables[name])))
-        print(f"{found.verdict.outcome}: {found.verdict.reason}")
-        print(lost_and_gained(found.lost, found.n_gained))
+            print(fitted(markdown(result.report.tables[name])))
+        print(f"{result.verdict.outcome}: {result.verdict.reason}")
+        print(lost_and_gained(result.lost, result.n_gained))
         print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
-        outcomes.add(found.verdict.outcome)
+        outcomes.add(result.verdict.outcome)
     drop_reports(Store(out), besides=folders)
     return outcomes
 
@@ -94,12 +96,12 @@ def _folder(name: str) -> str:
 
 
 def _keys() -> list[str]:
-    """What decides a comparison (conf/comparison/), and where things lie."""
+    """The fields of a comparison (conf/comparison/), and the places."""
     from dataclasses import fields
 
     from factsweep.pipeline.results.compare import Comparison
 
-    return [*(each.name for each in fields(Comparison)), *PLACES]
+    return [*(field.name for field in fields(Comparison)), *PLACES]
 
 
 def lost_and_gained(lost: Sequence[str], n_gained: int) -> str:
@@ -108,12 +110,12 @@ def lost_and_gained(lost: Sequence[str], n_gained: int) -> str:
     >>> lost_and_gained(["Peru (P36 capital)"], 2)
     'facts: 1 lost, 2 gained; lost: Peru (P36 capital)'
     """
-    more = f" and {len(lost) - _N_NAMED} more" if len(lost) > _N_NAMED else ""
-    named = f"; lost: {', '.join(lost[:_N_NAMED])}{more}" if lost else ""
-    return f"facts: {len(lost)} lost, {n_gained} gained{named}"
+    cut = f" and {len(lost) - _MAX_NAMES} more" if len(lost) > _MAX_NAMES else ""
+    names = f"; lost: {', '.join(lost[:_MAX_NAMES])}{cut}" if lost else ""
+    return f"facts: {len(lost)} lost, {n_gained} gained{names}"
 
 
-def _assigned(text: str) -> tuple[str, object]:
+def _parse_override(text: str) -> tuple[str, object]:
     """`alpha=0.01` as a name and a value."""
     import yaml
 
@@ -134,36 +136,36 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
         examples=["factsweep report", "factsweep report demo other results=/srv/results"],
     )
     report.take(rest="runs", about="RUNS are names of runs; default all.", run=_report)
-    report.option("--out", "where to write; default results/report")
-    report.option("--parser", "a spaCy pipeline: syntax, in the papers' Table 8")
-    report.option("--encoder", "a sentence encoder, folder or id: semantics, there")
+    report.add_argument("--out", help="where to write; default results/report")
+    report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
+    report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")
     export = verbs.add_parser(
         "export",
         description="write the metrics of a past run for other tools",
         examples=["factsweep export demo --format latex", "factsweep export demo results=/srv"],
     )
     export.take("run_name", about="RUN_NAME is the name of a folder of results.", run=_export)
-    export.option("--format", "default csv", choices=_FORMATS, default="csv")
-    export.option(
-        "--out", "a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
+    export.add_argument("--format", help="default csv", choices=_FORMATS, default="csv")
+    export.add_argument(
+        "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
     )
 
 
-def _report(asked: argparse.Namespace) -> int:
+def _report(args: argparse.Namespace) -> int:
     from factsweep.pipeline.config.folders import below
     from factsweep.pipeline.inputs.describe import open_measures
     from factsweep.pipeline.results.report import report
 
-    results = places(asked)["results"]
-    out = asked.out or below(results, "report")
-    with open_measures(asked.parser, asked.encoder) as (parse, encode):
-        for line in report(asked.runs, results, out, parse=parse, encode=encode):
+    results = places(args)["results"]
+    out = args.out or below(results, "report")
+    with open_measures(args.parser, args.encoder) as (parse, encode):
+        for line in report(args.runs, results, out, parse=parse, encode=encode):
             print(line)
     return 0
 
 
-def _export(asked: argparse.Namespace) -> int:
+def _export(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results.results import export
 
-    print(export(asked.run_name, places(asked)["results"], asked.format, asked.out))
+    print(export(args.run_name, places(args)["results"], args.format, args.out))
     return 0

@@ -3,10 +3,10 @@
 import argparse
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from factsweep.pipeline.commands.arguments import Parser, shown
+from factsweep.pipeline.commands.arguments import Parser, fitted
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.benchmark import Benchmark
@@ -25,7 +25,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     catalog.add_argument("action", choices=("list", "fetch", "verify"))
     catalog.add_argument("name", nargs="?", help="an entry of data_catalog/")
     local = "a local copy of the data: a folder or a file"
-    catalog.option("--path", local)
+    catalog.add_argument("--path", help=local)
     catalog.set_defaults(run=_catalog)
     describe = verbs.add_parser(
         "describe",
@@ -36,12 +36,12 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
             "factsweep describe benchmark.path=facts.csv",
         ],
     )
-    named = "an entry of data_catalog/, or a folder or file; benchmark.path=… as for a run"
-    describe.add_argument("name", help=named)
-    describe.option("--path", local)
-    describe.option("--parser", "a spaCy pipeline: measures syntax")
-    describe.option("--encoder", "a sentence encoder, folder or id: measures semantics")
-    describe.option("--out", "a folder: the tables as Markdown, CSV and LaTeX")
+    name = "an entry of data_catalog/, or a folder or file; benchmark.path=… as for a run"
+    describe.add_argument("name", help=name)
+    describe.add_argument("--path", help=local)
+    describe.add_argument("--parser", help="a spaCy pipeline: measures syntax")
+    describe.add_argument("--encoder", help="a sentence encoder, folder or id: measures semantics")
+    describe.add_argument("--out", help="a folder: the tables as Markdown, CSV and LaTeX")
     describe.set_defaults(run=_describe)
     prefetch = verbs.add_parser(
         "prefetch",
@@ -61,75 +61,72 @@ def _add_model(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     show = actions.add_parser("show", help=text, description=text)
-    told = "MODEL is an id of the hub, a folder, or one of conf/model/."
-    show.take("model", keys=None, about=told, run=_show)
+    about = "MODEL is an id of the hub, a folder, or one of conf/model/."
+    show.take("model", keys=None, about=about, run=_show)
 
 
-def _catalog(asked: argparse.Namespace) -> int:
+def _catalog(args: argparse.Namespace) -> int:
     from factsweep.operators.errors import InputError
     from factsweep.pipeline.inputs import catalog
     from factsweep.pipeline.machine.logs import note
 
-    if asked.action == "list":
+    if args.action == "list":
         for name in catalog.names():
             print(f"{name:20} {catalog.entry(name).description}")
         return 0
-    if asked.name is None:
-        raise InputError(f"catalog {asked.action} needs a name: {', '.join(catalog.names())}.")
-    entry = catalog.entry(asked.name)
-    if asked.action == "fetch":
-        found = catalog.fetch(entry, note)
-        print(f"{entry.name}: fetched at commit {found.commit}")
+    if args.name is None:
+        raise InputError(f"catalog {args.action} needs a name: {', '.join(catalog.names())}.")
+    entry = catalog.entry(args.name)
+    if args.action == "fetch":
+        print(f"{entry.name}: fetched at commit {catalog.fetch(entry, note).commit}")
         return 0
-    problems = list(catalog.differences(entry, asked.path))
+    problems = list(catalog.differences(entry, args.path))
     print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")
     return 1 if problems else 0
 
 
-def _describe(asked: argparse.Namespace) -> int:
+def _describe(args: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import describe
 
-    options = {"parser": asked.parser, "encoder": asked.encoder, "out": asked.out}
-    name = asked.name.removeprefix("benchmark.path=")
-    for line in describe(name, asked.path, **options):
-        print(shown(line))
+    options = {"parser": args.parser, "encoder": args.encoder, "out": args.out}
+    name = args.name.removeprefix("benchmark.path=")
+    for line in describe(name, args.path, **options):
+        print(fitted(line))
     return 0
 
 
-def _prefetch(asked: argparse.Namespace) -> int:
+def _prefetch(args: argparse.Namespace) -> int:
     from factsweep.pipeline.machine.logs import note
 
-    for line in prefetch(asked.overrides, note):
+    for line in prefetch(args.overrides, note):
         print(line, flush=True)
     return 0
 
 
-def _show(asked: argparse.Namespace) -> int:
+def _show(args: argparse.Namespace) -> int:
     import yaml
 
     from factsweep.pipeline.config.settings import load
 
-    run = load([f"model={asked.model}", *asked.overrides])
+    run = load([f"model={args.model}", *args.overrides])
     print("defaults: [base/any@_here_, _self_]")
-    print(yaml.safe_dump(_fields(run), sort_keys=False, allow_unicode=True), end="", flush=True)
-    for each in _prompts(run):
-        print(f"# {each}")
+    print(
+        yaml.safe_dump(_fields(run.model), sort_keys=False, allow_unicode=True), end="", flush=True
+    )
+    for line in _prompts(run):
+        print(f"# {line}")
     return 0
 
 
-def _fields(run: "Run") -> dict[str, Any]:
+def _fields(model: "Model") -> dict[str, Any]:
     """The fields of the model that differ from those of any model; a branch as its commit."""
-    from dataclasses import asdict
-
     from factsweep.pipeline.config.compose import ANY_MODEL, compose_config
     from factsweep.pipeline.inputs import models
 
-    model = run.model
-    base = compose_config([f"model={ANY_MODEL}"])["model"]
-    found = asdict(model)
+    base, fields = compose_config([f"model={ANY_MODEL}"])["model"], asdict(model)
     if model.source == "hub":
-        found["revision"] = models.resolve(model).revision
-    return {field: value for field, value in found.items() if value != base[field]}
+        fields["revision"] = models.resolve(model).revision
+    return {field: value for field, value in fields.items() if value != base[field]}
 
 
 def _prompts(run: "Run") -> Iterator[str]:
@@ -148,24 +145,28 @@ def _prompts(run: "Run") -> Iterator[str]:
 
 
 def prefetch(overrides: Sequence[str], say: "Say") -> Iterator[str]:
-    """Fetch or check the models and data of all runs that are described; yields lines.
+    """Fetch or check the models and data of all runs of the overrides; yields lines.
 
     Raises:
         InputError: one of them is unknown, or the hub does not give it.
     """
+    from huggingface_hub import constants
+
     from factsweep.pipeline.config.compose import expand_runs
+    from factsweep.pipeline.config.folders import home
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.inputs import models
 
-    runs = [load(each.overrides) for each in expand_runs(overrides)]
+    runs = [load(member.overrides) for member in expand_runs(overrides)]
     settled = [models.resolve_dtype(run.model, run.cluster.device) for run in runs]
-    sources = {replace(each, name="", billions_of_parameters=0.0): each for each in settled}
+    sources = {replace(model, name="", billions_of_parameters=0.0): model for model in settled}
     for model in sources.values():
         yield _model(model, say)
     benchmarks = [run.benchmark for run in runs]
-    for benchmark in {(each.data, each.path): each for each in benchmarks}.values():
+    for benchmark in {(data.data, data.path): data for data in benchmarks}.values():
         yield _data(benchmark, say)
-    yield f"workers run offline with: {_environment()}"
+    folders = f"HF_HUB_CACHE={constants.HF_HUB_CACHE} FACTSWEEP_HOME={os.fspath(home())}"
+    yield f"workers run offline with: {folders} HF_HUB_OFFLINE=1"
 
 
 def _model(model: "Model", say: "Say") -> str:
@@ -189,19 +190,10 @@ def _data(benchmark: "Benchmark", say: "Say") -> str:
     return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
 
 
-def _line(what: str, found: "Fetched") -> str:
-    size = f"{found.n_bytes / 1e9:,.2f} GB" if found.n_bytes > 1e8 else f"{found.n_bytes:,} bytes"
+def _line(kind: str, fetched: "Fetched") -> str:
+    n_bytes = fetched.n_bytes
+    size = f"{n_bytes / 1e9:,.2f} GB" if n_bytes > 1e8 else f"{n_bytes:,} bytes"
     return (
-        f"{what} {found.id}: commit {found.commit}, {found.n_files} files, {size}, "
-        f"checksums right: {found.folder}"
+        f"{kind} {fetched.id}: commit {fetched.commit}, {fetched.n_files} files, {size}, "
+        f"checksums right: {fetched.folder}"
     )
-
-
-def _environment() -> str:
-    """Where the caches are, for workers that see the same folders under the same names."""
-    from huggingface_hub import constants
-
-    from factsweep.pipeline.config.folders import home
-
-    folders = {"HF_HUB_CACHE": constants.HF_HUB_CACHE, "FACTSWEEP_HOME": os.fspath(home())}
-    return " ".join([*(f"{k}={v}" for k, v in folders.items()), "HF_HUB_OFFLINE=1"])

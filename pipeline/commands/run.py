@@ -3,21 +3,22 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError, StoppedError, printable
 from factsweep.operators.wording import count
-from factsweep.pipeline.commands.arguments import ENCODED, Parser, others, places, shown
+from factsweep.pipeline.commands.arguments import ENCODED, Parser, fitted, other_overrides, places
 
 if TYPE_CHECKING:
     from factsweep.pipeline.cluster.machine import Finding
     from factsweep.pipeline.config.run import Run
 
 _OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
-_WRITTEN = "read every byte of a run, or of a whole store: is it what was written"
+_VERIFY = "read every byte of a run, or of a whole store: is it what was written"
 _SCORE = "measure answers of another system: answers=<JSONL or Parquet with prompt_id and text>"
 _EXAMPLES = {
     "run": [
@@ -46,7 +47,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("run", execute, "compute what is missing and write the tables"),
         ("plan", _plan, "say what a run would compute, and what is complete already"),
         ("status", _status, "say whether each stage of a run is done, partial or missing"),
-        ("verify", _verify, _WRITTEN),
+        ("verify", _verify, _VERIFY),
         ("prompts", _prompts, "write the prompts of a setting to a file, for any system to answer"),
         ("score", _score, _SCORE),
     ):
@@ -56,7 +57,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         commands[verb] = command
     commands["run"].flag("--percent-encoded", ENCODED)
     attempts = "start so many times again, a minute later, where the store does not answer"
-    commands["run"].option("--attempts", attempts, type=int, default=0, metavar="N")
+    commands["run"].add_argument("--attempts", help=attempts, type=int, default=0, metavar="N")
     fix = "set aside what is damaged, so that the next run computes it anew"
     commands["verify"].flag("--repair", fix)
     commands["verify"].flag("--all", "check all that artifacts= holds, in place of one run")
@@ -70,9 +71,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     commands["plan"].flag("--calibrate", minute)
 
 
-def execute(asked: argparse.Namespace) -> int:
-    """Compute what is missing and print the card."""
-    settings = _loaded(asked.overrides)
+def execute(args: argparse.Namespace) -> int:
+    """Compute the missing artifacts and print the card."""
+    settings = _load(args.overrides)
     from factsweep.pipeline.runs.run import check_asks, run
 
     if settings.budget is not None:
@@ -82,8 +83,8 @@ def execute(asked: argparse.Namespace) -> int:
     return _print_card(settings)
 
 
-def _loaded(overrides: Sequence[str]) -> "Run":
-    """The run that the overrides describe; how a table of the user's own is measured is printed."""
+def _load(overrides: Sequence[str]) -> "Run":
+    """The run of the overrides; prints how a table of the user's own is measured."""
     from factsweep.pipeline.config.settings import load
 
     run = load(overrides)
@@ -95,7 +96,7 @@ def _loaded(overrides: Sequence[str]) -> "Run":
 def _print_card(settings: "Run") -> int:
     from factsweep.pipeline.results.results import load
 
-    print(shown(f"\n{load(settings.folder)}"))
+    print(fitted(f"\n{load(settings.folder)}"))
     return 0
 
 
@@ -103,21 +104,20 @@ def _estimate(settings: "Run") -> int:
     from factsweep.operators.tables.estimates import written
     from factsweep.pipeline.runs.estimate import estimate
 
-    found = estimate(settings)
-    print(shown(f"\n{written(found)}"))
+    print(fitted(f"\n{written(estimate(settings))}"))
     return 0
 
 
-def _prompts(asked: argparse.Namespace) -> int:
+def _prompts(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.prompts import write
 
-    n = write(_loaded(asked.overrides), asked.out, batch=asked.batch)
-    print(f"{asked.out}: {count(n, 'prompt')}")
+    n = write(_load(args.overrides), args.out, batch=args.batch)
+    print(f"{args.out}: {count(n, 'prompt')}")
     return 0
 
 
-def _score(asked: argparse.Namespace) -> int:
-    settings = _loaded(asked.overrides)
+def _score(args: argparse.Namespace) -> int:
+    settings = _load(args.overrides)
     if settings.budget is not None:
         return _estimate(settings)
     from factsweep.pipeline.runs.run import score
@@ -126,56 +126,48 @@ def _score(asked: argparse.Namespace) -> int:
     return _print_card(settings)
 
 
-def _settings(asked: argparse.Namespace) -> "Run":
-    """The run that is described, or one that is done, by its name."""
-    from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.results.past import run_of
-
-    named = asked.past or _only_name(asked)
-    if not named:
-        return load(asked.overrides)
-    beside = [each for each in others(asked) if asked.past]
-    if len(named) > 1 or beside:
-        told = " ".join(map(printable, [*named, *beside]))
-        raise InputError(
-            f"{asked.verb} {told}: the name of a run stands for all that was asked then; give one "
-            "name, or overrides alone."
-        )
-    where = places(asked)
-    run = run_of(where["results"], named[0])
-    given = any(each.startswith("artifacts=") for each in asked.overrides)
-    return replace(run, artifacts=where["artifacts"]) if given else run
-
-
-def _only_name(asked: argparse.Namespace) -> list[str]:
-    """The run_name of one that is done, if nothing else was given: it asked what it asked then."""
+def _settings(args: argparse.Namespace) -> "Run":
+    """The run of the overrides, or a past run by its name or by run_name= alone."""
     from factsweep.pipeline.config.literal import unquote
-    from factsweep.pipeline.results.past import is_done
+    from factsweep.pipeline.config.settings import load
+    from factsweep.pipeline.results.past import is_done, run_of
 
-    names = (word.partition("=")[2] for word in others(asked) if word.startswith("run_name="))
-    named = [*map(unquote, names)]
-    alone = len(others(asked)) == len(named) == 1
-    return named if alone and is_done(places(asked)["results"], named[0]) else []
+    names, overrides = args.past, other_overrides(args)
+    if not names:
+        key, _, value = overrides[0].partition("=") if len(overrides) == 1 else ("", "", "")
+        if key != "run_name" or not is_done(places(args)["results"], unquote(value)):
+            return load(args.overrides)
+        names, overrides = [unquote(value)], []
+    if len(names) > 1 or overrides:
+        words = " ".join(map(printable, [*names, *overrides]))
+        raise InputError(
+            f"{args.verb} {words}: the name of a run stands for all its settings; give one name, "
+            "or overrides alone."
+        )
+    folders = places(args)
+    run = run_of(folders["results"], names[0])
+    has_store = any(override.startswith("artifacts=") for override in args.overrides)
+    return replace(run, artifacts=folders["artifacts"]) if has_store else run
 
 
-def _plan(asked: argparse.Namespace) -> int:
+def _plan(args: argparse.Namespace) -> int:
     from factsweep.pipeline.commands import api
 
-    settings = _settings(asked)
-    if asked.calibrate:
+    settings = _settings(args)
+    if args.calibrate:
         from factsweep.pipeline.runs.calibration import calibrate
 
         for line in calibrate(settings):
             print(line)
-    print(shown(str(api.forecast_of(settings))))
+    print(fitted(str(api.forecast_of(settings))))
     return 0
 
 
-def _status(asked: argparse.Namespace) -> int:
+def _status(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.status import status
 
-    settings = _settings(asked)
-    if asked.watch:
+    settings = _settings(args)
+    if args.watch:
         return _watch(settings)
     for line in status(settings):
         print(line)
@@ -189,21 +181,21 @@ def _watch(settings: "Run") -> int:
     try:
         with Meter(settings.name, settings.log) as meter:
             return watch(settings, meter)
-    except KeyboardInterrupt:  # the way to end it; the run goes on
+    except KeyboardInterrupt:  # ends watching, not the run
         return StoppedError.exit_code
 
 
-def _verify(asked: argparse.Namespace) -> int:
+def _verify(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.verify import verify, verify_store
 
-    if asked.all:
-        found = verify_store(places(asked)["artifacts"], repair=asked.repair)
+    if args.all:
+        report = verify_store(places(args)["artifacts"], repair=args.repair)
     else:
-        found = verify(_settings(asked), repair=asked.repair)
-    for problem in found.problems:
+        report = verify(_settings(args), repair=args.repair)
+    for problem in report.problems:
         print(problem, file=sys.stderr)
-    print(f"{count(found.shards, 'shard')} read, {count(len(found.problems), 'problem')}")
-    return 2 if found.problems else 0
+    print(f"{count(report.shards, 'shard')} read, {count(len(report.problems), 'problem')}")
+    return 2 if report.problems else 0
 
 
 def _add_launch(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -218,34 +210,34 @@ def _add_launch(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     launch.take(keys=None, run=_launch)
     launch.flag("--dry-run", "print the job, script or manifest, and submit nothing")
-    look = "run `factsweep doctor` there in place of the sweep: what every node lacks"
-    launch.flag("--doctor", look)
-    engine = "with --doctor: start the engine there, ask 200 of its prompts, and ask them again"
-    launch.flag("--load", engine)
+    doctor = "run `factsweep doctor` there in place of the sweep: what every node lacks"
+    launch.flag("--doctor", doctor)
+    load = "with --doctor: start the engine there, ask 200 of its prompts, and ask them again"
+    launch.flag("--load", load)
     launch.set_defaults(json=False, report=None)
 
 
-def _launch(asked: argparse.Namespace) -> int:
+def _launch(args: argparse.Namespace) -> int:
     from factsweep.pipeline.cluster import order
     from factsweep.pipeline.config.settings import load
 
-    if asked.load and not asked.doctor:
+    if args.load and not args.doctor:
         raise InputError("--load is a look of the doctor's: launch --doctor --load.")
-    settings = load(asked.overrides)
-    verb = "doctor" if asked.doctor else "run"
+    settings = load(args.overrides)
+    verb = "doctor" if args.doctor else "run"
     if settings.cluster.launch is None:
-        if not asked.dry_run:
-            return examine(asked) if asked.doctor else execute(asked)
-        print(order.command(asked.overrides, verb))
+        if not args.dry_run:
+            return examine(args) if args.doctor else execute(args)
+        print(order.command(args.overrides, verb))
         return 0
     order.check_no_credentials(settings)
-    overrides = [*order.resolve_overrides(settings, asked.overrides), *(["--load"] * asked.load)]
-    print(handed_over(settings, overrides, verb, dry_run=asked.dry_run))
+    overrides = [*order.resolve_overrides(settings, args.overrides), *(["--load"] * args.load)]
+    print(handed_over(settings, overrides, verb, dry_run=args.dry_run))
     return 0
 
 
 def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run: bool) -> str:
-    """Submit a verb to the cluster of a run; returns what to do next, or else the job itself."""
+    """Submit a verb to the cluster of a run; returns the next step, or with `dry_run` the job."""
     from factsweep.pipeline.cluster import order
     from factsweep.pipeline.cluster.hardware import check_build
     from factsweep.pipeline.cluster.launchers import LAUNCHERS
@@ -257,7 +249,7 @@ def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run
     if launch.kind == "slurm" and not dry_run:  # the nodes have this very installation
         check_build(settings)
     text = launcher.rendered(settings, overrides, verb)
-    # What is rendered may have the overrides in another form, in which no secret can be told.
+    # The job may encode the overrides, which hides a secret.
     secrets.refuse(f"{order.command(overrides, verb)}\n{text}", "what would be submitted")
     return text.rstrip("\n") if dry_run else str(launcher.submitted(launch, text))
 
@@ -283,40 +275,30 @@ def _add_doctor(verbs: "argparse._SubParsersAction[Parser]") -> None:
     doctor.flag("--load", engine)
     doctor.flag("--json", "print the findings as JSON")
     report = "write them there too, to attach to an issue: no secrets"
-    doctor.option("--report", report, metavar="FILE")
+    doctor.add_argument("--report", help=report, metavar="FILE")
     doctor.flag("--percent-encoded", ENCODED)
 
 
-def examine(asked: argparse.Namespace) -> int:
-    """Print what was found, as it is found; exit code 1 where something fails."""
+def examine(args: argparse.Namespace) -> int:
+    """Print the findings one by one; exit code 1 if a check fails."""
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.doctor.examination import examine
-
-    found: list[Finding] = []
-    lines = list[str]()
-    for each in examine(load(asked.overrides), load_engine=asked.load):
-        new = _lines(each, found[-1:])
-        found.append(each)
-        lines += new
-        if not asked.json:
-            print("\n".join(new), flush=True)
-    fails = sum(each.state == "fails" for each in found)
-    warns = sum(each.state == "warns" for each in found)
-    lines.append(f"{len(found)} checks: {fails} fail, {warns} warn")
-    print(json.dumps([asdict(each) for each in found], indent=1) if asked.json else lines[-1])
-    if asked.report:
-        Path(asked.report).write_text("\n".join([*_versions(), *lines, ""]), "utf-8")
-    return 1 if fails else 0
-
-
-def _lines(finding: "Finding", before: "Sequence[Finding]") -> list[str]:
-    """A finding, under its group where that is another than before."""
-    same = any(each.group == finding.group for each in before)
-    return [str(finding)] if same else [finding.group, str(finding)]
-
-
-def _versions() -> Iterator[str]:
     from factsweep.pipeline.machine.software import versions
 
-    names = ("factsweep", "ray", "torch", "transformers", "polars", "pyarrow")
-    yield ", ".join(f"{name} {version}" for name, version in versions(*names).items())
+    findings: list[Finding] = []
+    lines = list[str]()
+    for finding in examine(load(args.overrides), load_engine=args.load):
+        is_first = not findings or findings[-1].group != finding.group
+        block = [finding.group, str(finding)] if is_first else [str(finding)]
+        findings.append(finding)
+        lines += block
+        if not args.json:
+            print("\n".join(block), flush=True)
+    states = Counter(finding.state for finding in findings)
+    lines.append(f"{len(findings)} checks: {states['fails']} fail, {states['warns']} warn")
+    print(json.dumps(list(map(asdict, findings)), indent=1) if args.json else lines[-1])
+    if args.report:
+        software = versions("factsweep", "ray", "torch", "transformers", "polars", "pyarrow")
+        first = ", ".join(f"{name} {version}" for name, version in software.items())
+        Path(args.report).write_text("\n".join([first, *lines, ""]), "utf-8")
+    return 1 if states["fails"] else 0

@@ -4,21 +4,21 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording import count, join_list
-from factsweep.pipeline.commands.arguments import Parser, places, shown
+from factsweep.pipeline.commands.arguments import Parser, fitted, places
 from factsweep.pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.studies.night import Judged, Night
+    from factsweep.pipeline.studies.night import Night
     from factsweep.pipeline.studies.study import Study
 
-# What each run of a study is asked instead of to be computed.
+# The verbs that a study passes on to each run.
 _VERBS = ("plan", "status", "verify", "launch", "doctor")
 _REPORT = "report"
 _FIELDS = ("axis", "reference", "known_share", "full")
@@ -52,44 +52,50 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     axis = (
         "what runs stand along: size, date, step, language or a field of a run; default: as given"
     )
-    study.option("--axis", axis)
-    study.option("--reference", "the run that others are compared with; default: first")
+    study.add_argument("--axis", help=axis)
+    study.add_argument("--reference", help="the run that others are compared with; default: first")
     share = "a fact is known with more than this share of its prompts right; default: 0.5"
-    study.option("--known-share", share, type=float)
+    study.add_argument("--known-share", help=share, type=float)
     full = "with a budget: so many runs are asked all prompts, and are the controls of the others"
-    study.option("--full", full, type=int, metavar="N")
-    one = "with launch: all runs in one job, one after the other, in place of one job for each"
-    study.flag("--one-job", one)
+    study.add_argument("--full", help=full, type=int, metavar="N")
+    one_job = "with launch: all runs in one job, one after the other, in place of one job for each"
+    study.flag("--one-job", one_job)
     study.flag("--dry-run", "with launch: print the jobs, and submit nothing")
 
 
-def _study(asked: argparse.Namespace) -> int:
+def _study(args: argparse.Namespace) -> int:
     from factsweep.pipeline.studies.study import study
 
-    given = {name: getattr(asked, name) for name in _FIELDS}
-    found = study(asked.study, asked.overrides, **given)
-    action = asked.action[0] if asked.action else "run"
-    if len(asked.action) > 1 or action not in (*_VERBS, _REPORT, "run"):
-        known = join_list(("run", *_VERBS, _REPORT))
-        raise InputError(f"a study cannot {' '.join(asked.action)}; it can {known}.")
-    if action != "launch" and (asked.one_job or asked.dry_run):
+    options = {name: getattr(args, name) for name in _FIELDS}
+    plan = study(args.study, args.overrides, **options)
+    action = args.action[0] if args.action else "run"
+    if len(args.action) > 1 or action not in (*_VERBS, _REPORT, "run"):
+        actions = join_list(("run", *_VERBS, _REPORT))
+        raise InputError(f"a study cannot {' '.join(args.action)}; it can {actions}.")
+    if action != "launch" and (args.one_job or args.dry_run):
         raise InputError("--one-job and --dry-run say how a study is launched: study NAME launch.")
-    if asked.one_job:
-        return _one_job(found, asked)
-    if action == "launch" and found.is_estimated and found.plan.full:
+    if args.one_job:
+        return _launch_one_job(plan, args)
+    if action == "launch" and plan.is_estimated and plan.plan.full:
         raise InputError("full chooses among all runs of a study; launch it as --one-job.")
-    if action in _VERBS:
-        return _each(found, action, asked)
-    return _measure(found, ask=action == "run")
+    if action not in _VERBS:
+        return _measure(plan, ask=action == "run")
+    codes = []
+    for member in plan.members:
+        print(f"{member.run.name}:", flush=True)
+        words = [action, *member.overrides, *["--dry-run"] * args.dry_run]
+        codes.append(int(args.main(words)))
+    return max(codes)
 
 
-def _one_job(found: "Study", asked: argparse.Namespace) -> int:
+def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
     """Submit all runs of a study as one job."""
     from factsweep.pipeline.cluster import order
     from factsweep.pipeline.cluster.hardware import gpus_per_engine
     from factsweep.pipeline.commands.run import handed_over
 
-    run = replace(max((e.run for e in found.members), key=gpus_per_engine), name=found.name)
+    largest = max((member.run for member in study.members), key=gpus_per_engine)
+    run = replace(largest, name=study.name)
     launch = run.cluster.launch
     if launch is None or launch.kind == "kuberay":
         raise InputError("--one-job is for cluster=slurm and cluster=ray; leave it out.")
@@ -97,46 +103,43 @@ def _one_job(found: "Study", asked: argparse.Namespace) -> int:
         raise InputError(
             "--one-job needs the nodes that the job may have; give cluster.launch.nodes."
         )
-    for each in found.members:
-        order.check_no_credentials(each.run)
-        order.gpus(each.run, each.overrides)
+    for member in study.members:
+        order.check_no_credentials(member.run)
+        order.gpus(member.run, member.overrides)
         if launch.kind == "slurm":
-            order.nodes(each.run, launch.gpus_per_node)
-    given = {name: getattr(asked, name) for name in _FIELDS}
+            order.nodes(member.run, launch.gpus_per_node)
     options = [
-        f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None
+        f"--{name.replace('_', '-')}={value}"
+        for name in _FIELDS
+        if (value := getattr(args, name)) is not None
     ]
-    overrides = [found.name, *asked.overrides, *options]
-    print(handed_over(run, overrides, "study", dry_run=asked.dry_run))
+    overrides = [study.name, *args.overrides, *options]
+    print(handed_over(run, overrides, "study", dry_run=args.dry_run))
     return 0
 
 
-def _each(found: "Study", verb: str, asked: argparse.Namespace) -> int:
-    """Do what a verb does with each run; the exit code is the largest."""
-    codes = []
-    for each in found.members:
-        print(f"{each.run.name}:", flush=True)
-        codes.append(int(asked.main([verb, *each.overrides, *["--dry-run"] * asked.dry_run])))
-    return max(codes)
-
-
-def _measure(found: "Study", *, ask: bool) -> int:
-    """Compute what is missing, write what the runs say together, and print it."""
+def _measure(study: "Study", *, ask: bool) -> int:
+    """Compute missing runs, write the results of the study, and print them."""
     from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.studies import asking, results
 
-    failed = asking.ask(found) if ask else []
-    if not any(each.is_answered for each in found.members):
-        raise failed[0].error if failed else InputError(f"no run of {found.name} has results yet.")
-    written = results.write(found)
-    for table in written.tables:
-        print(shown(f"\n{markdown(table)}"))
-    print("\n".join(written.lines))
-    for each in failed:
-        print(f"factsweep: {each.label} failed: {each.error}", file=sys.stderr)
-    missing = sum(not each.is_answered for each in found.members)
-    print(f"{found.name}: {count(len(found.members) - missing, 'run')}, {missing:,} missing")
-    return max((each.error.exit_code for each in failed), default=0)
+    failures = asking.ask(study) if ask else []
+    n_missing = sum(not member.is_answered for member in study.members)
+    if n_missing == len(study.members):
+        raise (
+            failures[0].error
+            if failures
+            else InputError(f"no run of {study.name} has results yet.")
+        )
+    findings = results.write(study)
+    for table in findings.tables:
+        print(fitted(f"\n{markdown(table)}"))
+    print("\n".join(findings.lines))
+    for failure in failures:
+        print(f"factsweep: {failure.label} failed: {failure.error}", file=sys.stderr)
+    runs = count(len(study.members) - n_missing, "run")
+    print(f"{study.name}: {runs}, {n_missing:,} missing")
+    return max((failure.error.exit_code for failure in failures), default=0)
 
 
 def _add_nightly(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -152,9 +155,9 @@ def _add_nightly(verbs: "argparse._SubParsersAction[Parser]") -> None:
         "runs. Exit codes: 0 no change or better, 3 regression, 4 not enough evidence.",
         run=_nightly,
     )
-    command.option("--date", "the night; default today", type=date.fromisoformat)
+    command.add_argument("--date", help="the night; default today", type=date.fromisoformat)
     text = "POST the verdict there as JSON, or that the night failed; default $FACTSWEEP_NOTIFY_URL"
-    command.option("--notify", text, metavar="URL")
+    command.add_argument("--notify", help=text, metavar="URL")
     _add_baseline(verbs)
 
 
@@ -178,92 +181,78 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
     show.take("nightly", about="NIGHTLY is one of conf/nightly/, or a YAML file.", run=_show)
 
 
-def _nightly(asked: argparse.Namespace) -> int:
+def _nightly(args: argparse.Namespace) -> int:
     from factsweep.pipeline.studies import night as nights
 
-    url = asked.notify or os.environ.get(nights.VARIABLE)
+    url = args.notify or os.environ.get(nights.VARIABLE)
     if url:
         nights.check_address(url)
-    day = asked.date or datetime.now().astimezone().date()
+    day = args.date or datetime.now().astimezone().date()
     try:
-        found = nights.night(asked.nightly, asked.overrides, day)
+        night = nights.night(args.nightly, args.overrides, day)
     except (Exception, KeyboardInterrupt) as error:
         if url:
-            nights.notify(url, f"{nights.label(asked.nightly)}-{day}", error)
+            nights.notify(url, f"{nights.label(args.nightly)}-{day}", error)
         raise
     if url:
-        nights.notify(url, found.name, found)
-    for line in _lines(found, asked.nightly, _where(asked)):
-        print(line)
-    return found.exit_code
+        nights.notify(url, night.name, night)
+    own_dir = ["--config-dir", args.config_dir] if args.config_dir else []
+    folders = [*(word for word in args.overrides if word.startswith("results=")), *own_dir]
+    accept = shlex.join(["factsweep", "baseline", "accept", args.nightly, night.name, *folders])
+    print("\n".join(_lines(night, accept)))
+    return night.exit_code
 
 
-def _where(asked: argparse.Namespace) -> list[str]:
-    """What was typed that says where results and the user's own configuration lie."""
-    own = ["--config-dir", asked.config_dir] if asked.config_dir else []
-    return [*(each for each in asked.overrides if each.startswith("results=")), *own]
-
-
-def _lines(found: "Night", given: str, where: Sequence[str]) -> Iterator[str]:
-    """The report of a night, as plain lines for a log; `where` says where things lie."""
-    accept = shlex.join(["factsweep", "baseline", "accept", given, found.name, *where])
-    if found.baseline is None:
+def _lines(night: "Night", accept: str) -> Iterator[str]:
+    """The report of a night, as plain lines for a log; `accept` makes it the baseline."""
+    if night.baseline is None:
         yield f"no baseline is accepted yet; if these results are to be it: {accept}"
     else:
-        accepted = found.baseline
-        yield f"compared with {accepted.run}, accepted by {accepted.accepted_by}"
-        yield from (f"changed since: {line}" for line in found.changed)
-        if not found.changed:
+        yield f"compared with {night.baseline.run}, accepted by {night.baseline.accepted_by}"
+        yield from (f"changed since: {line}" for line in night.changed)
+        if not night.changed:
             yield "nothing has changed since: weights, engine, versions, commit, machine"
-    for judged in found.settings:
-        yield from _setting_lines(judged)
-    where = f"{found.results}/{found.name}/verdict.json"
-    yield f"{found.name}: {found.outcome} (exit code {found.exit_code}), {where}"
+    for judged in night.settings:
+        yield f"{judged.run}, {judged.setting}: {judged.outcome}: {judged.reason}"
+        if judged.tables is None:
+            continue
+        if judged.reused:
+            yield "  the answers are the baseline's: nothing that they are made of has changed"
+        if judged.flip_rate is not None:
+            yield f"  noise floor: {judged.flip_rate:.4f} of the canary's answers differ"
+        yield f"  {lost_and_gained(judged.lost, judged.n_gained)}"
+        yield f"  tables: {judged.tables}/"
+    path = f"{night.results}/{night.name}/verdict.json"
+    yield f"{night.name}: {night.outcome} (exit code {night.exit_code}), {path}"
 
 
-def _setting_lines(judged: "Judged") -> Iterator[str]:
-    yield f"{judged.run}, {judged.setting}: {judged.outcome}: {judged.reason}"
-    if judged.tables is None:
-        return
-    if judged.reused:
-        yield "  the answers are the baseline's: nothing that they are made of has changed"
-    if judged.flip_rate is not None:
-        yield f"  noise floor: {judged.flip_rate:.4f} of the canary's answers differ"
-    yield f"  {lost_and_gained(judged.lost, judged.n_gained)}"
-    yield f"  tables: {judged.tables}/"
-
-
-def _accept(asked: argparse.Namespace) -> int:
+def _accept(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results import baseline
     from factsweep.pipeline.studies import night
 
-    night.load(asked.nightly)
-    name = night.label(asked.nightly)
-    found = baseline.accept(name, asked.accepted, places(asked)["results"])
-    runs = ", ".join(found.runs)
-    print(f"{name} is compared with {found.run} from now on ({runs}).")
+    night.load(args.nightly)
+    name = night.label(args.nightly)
+    accepted = baseline.accept(name, args.accepted, places(args)["results"])
+    print(f"{name} is compared with {accepted.run} from now on ({', '.join(accepted.runs)}).")
     return 0
 
 
-def _show(asked: argparse.Namespace) -> int:
-    from factsweep.operators.errors import InputError
+def _show(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results import baseline
     from factsweep.pipeline.studies import night
 
-    night.load(asked.nightly)
-    name = night.label(asked.nightly)
-    where = places(asked)["results"]
-    found = baseline.history(name, where)
-    if not found:
-        words = ["baseline", "accept", asked.nightly, "RUN", *asked.overrides]
-        fix = shlex.join(["factsweep", *words])
+    night.load(args.nightly)
+    name, results = night.label(args.nightly), places(args)["results"]
+    history = baseline.history(name, results)
+    if not history:
+        fix = shlex.join(["factsweep", "baseline", "accept", args.nightly, "RUN", *args.overrides])
         raise InputError(
-            f"{name} has no baseline; accept one with: {fix}. Runs are the folders in {where}."
+            f"{name} has no baseline; accept one with: {fix}. Runs are the folders in {results}."
         )
-    for each in reversed(found):
-        verdict = f", verdict {each.verdict}" if each.verdict else ""
+    for accepted in reversed(history):
+        verdict = f", verdict {accepted.verdict}" if accepted.verdict else ""
         print(
-            f"{each.accepted_at}  {each.run}  by {each.accepted_by}, "
-            f"commit {(each.commit or 'unknown')[:12]}{verdict}"
+            f"{accepted.accepted_at}  {accepted.run}  by {accepted.accepted_by}, "
+            f"commit {(accepted.commit or 'unknown')[:12]}{verdict}"
         )
     return 0

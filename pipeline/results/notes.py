@@ -1,9 +1,4 @@
-"""Notes: what a reader of the numbers must know, in sentences for the log, run.json and the page.
-
-Code of others that ran; rows of the data set that contradict each other; what a server did
-otherwise than an engine here; what is missing of the answers, and which no number should be read
-from; published numbers of other facts; prompts that have their answer in them.
-"""
+"""Notes: warnings on the data, the answers and the numbers for the log, run.json and the page."""
 
 import re
 from collections import Counter
@@ -36,11 +31,11 @@ from factsweep.pipeline.stages.generate import PROMPTS_REMOVED, REQUESTS, SERVED
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 
-_FEW = 20  # answers, which may be empty or alike by chance
-_MOST = 0.5  # of them, before somebody should look at them
-_THOUGHTS = 0.05
-_SHOWN = 3
-_LENGTH = 60
+_MIN_ANSWERS = 20  # fewer may be empty or equal by chance
+_MAX_SHARE = 0.5  # of answers with the same flaw
+_MAX_THOUGHTS = 0.05
+_N_EXAMPLES = 3
+_EXAMPLE_LENGTH = 60
 _TREATED = {
     given.PROMPT_REMOVED: "began with the prompt, which was removed",
     given.CUT_AT_STOP: "went on behind a stop (decoding.stop), and were cut there",
@@ -54,70 +49,53 @@ LEAKS = schema(
     "model text, setting text, place text, n int, value float, ci_low float, ci_high float"
 )
 PLACES = ("its demonstrations", "what it asks", "nowhere")
-_MANY = 0.1  # of the prompts: Acc@1 of all of them should not be read alone
-_JUDGED = ("prompt_id", "relation_id", "pair_id", "correct")
-_READ = ("prompt_id", "context_id", "pair_id", "query")
+_MAX_LEAKING = 0.1  # of the prompts
+_MATCHED_COLUMNS = ("prompt_id", "relation_id", "pair_id", "correct")
+_PROMPT_COLUMNS = ("prompt_id", "context_id", "pair_id", "query")
 
 
 def notes(
     branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame | None = None
 ) -> list[str]:
-    """All sentences about settings over the same facts; `leaking`: rows of LEAKS.
-
-    Of each setting: which prompts have no answer or samples, with the reasons, and what most of its
-    answers have in common, and should not: they are empty, or the same, or cut, or begin with a
-    thought; with some of them.
-    """
+    """All sentences about settings over the same facts; `leaking`: rows of LEAKS."""
     first = branches[0]
     trusted = {b.model for b in branches if b.record["run"]["model"].get("trust_remote_code")}
-    wrong = facts_stage.contradictions(first.artifacts["facts"])
-    return [
-        *[
-            f"trust_remote_code is on for {model}: code from the hub ran."
-            for model in sorted(trusted)
-        ],
-        *[f"{first.benchmark}: {line}" for line in wrong],
-        *chain.from_iterable(differences(*each) for each in _by_server(branches).items()),
-        *[f"{b}: {line}" for b in branches for line in (*_unanswered(b), *_of_answers(b))],
-        *_published(first, result),
-        *([] if leaking is None else said(leaking)),
+    lines = [
+        f"trust_remote_code is on for {name}: code from the hub ran." for name in sorted(trusted)
     ]
+    contradictions = facts_stage.contradictions(first.artifacts["facts"])
+    lines += [f"{first.benchmark}: {line}" for line in contradictions]
+    served_by_model: dict[str, list[Artifact]] = {}
+    for branch in branches:
+        if branch.record["run"]["model"].get("source") == "endpoint":
+            repeated = branch.artifacts.get(branch.how.ask.ability.again or "")
+            artifacts = [branch.answers, *branch.further, *([] if repeated is None else [repeated])]
+            model_artifacts = served_by_model.setdefault(branch.model, [])
+            model_artifacts += [a for a in artifacts if a not in model_artifacts]
+    for model, artifacts in served_by_model.items():
+        lines += differences(model, artifacts)
+    for branch in branches:
+        lines += [f"{branch}: {line}" for line in (*_unanswered(branch), *_on_answers(branch))]
+    published = result.published
+    is_shown = (
+        published is not None and not join_published(result.tables["metrics"], published).is_empty()
+    )
+    if is_shown and (other := departure(first, result.facts)) is not None:
+        lines.append(
+            f"{first.benchmark}: the published numbers are of other facts ({other.sentence}), so "
+            "no differences are shown."
+        )
+    return lines if leaking is None else [*lines, *leak_notes(leaking)]
 
 
 def departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
-    """What other facts were asked than the published numbers of a benchmark are of."""
+    """How the facts depart from those of the benchmark's published numbers."""
     n_names = branch.record["run"]["benchmark"]["names_per_subject"]
     return catalog.departure(facts, branch.benchmark, n_names)
 
 
-def _published(branch: PastBranch, result: Result) -> Iterator[str]:
-    """Say that measured numbers stand next to published ones of other facts."""
-    if (
-        result.published is None
-        or join_published(result.tables["metrics"], result.published).is_empty()
-    ):
-        return
-    if (other := departure(branch, result.facts)) is not None:
-        yield (
-            f"{branch.benchmark}: the published numbers are of other facts "
-            f"({other.sentence}), so no differences are shown."
-        )
-
-
-def _by_server(branches: Sequence[PastBranch]) -> dict[str, list[Artifact]]:
-    """What servers answered, by the model."""
-    found: dict[str, list[Artifact]] = {}
-    for branch in branches:
-        if branch.record["run"]["model"].get("source") == "endpoint":
-            again = branch.artifacts.get(branch.how.ask.ability.again or "")
-            mine = (branch.answers, *branch.further, *([] if again is None else [again]))
-            known = found.setdefault(branch.model, [])
-            known += [each for each in mine if each not in known]
-    return found
-
-
 def _unanswered(branch: PastBranch) -> Iterator[str]:
-    """How many prompts, blocks of samples and canary prompts have no answer, by why."""
+    """How many prompts, blocks of samples and canary prompts have no answer, by reason."""
     admitted, canary = (
         [branch.artifacts[name]] if name in branch.artifacts else []
         for name in ("admitted", "canary")
@@ -134,16 +112,16 @@ def _unanswered(branch: PastBranch) -> Iterator[str]:
                 for rows in artifact.each("errors", ["reason"]):
                     reasons.update(rows["reason"])
         if n := reasons.total():
-            listed = ", ".join(f"{why} {times:,}" for why, times in reasons.most_common())
-            what = f"1 {noun} has" if n == 1 else f"{n:,} {plural} have"
-            yield f"{what} no answer: {listed}."
+            listed = ", ".join(f"{reason} {times:,}" for reason, times in reasons.most_common())
+            subject = f"1 {noun} has" if n == 1 else f"{n:,} {plural} have"
+            yield f"{subject} no answer: {listed}."
 
 
-def _of_answers(branch: PastBranch) -> Iterator[str]:
-    said = branch.answers
-    if branch.how.ask.ability != GENERATE or not said.is_complete():
+def _on_answers(branch: PastBranch) -> Iterator[str]:
+    answers = branch.answers
+    if branch.how.ask.ability != GENERATE or not answers.is_complete():
         return
-    yield from treated(said)
+    yield from treated(answers)
     if "values" in branch.artifacts["matched"].recipe.fields:
         keys = branch.matched_answers()["key"]
         if n := n_ambiguous(keys):
@@ -151,41 +129,40 @@ def _of_answers(branch: PastBranch) -> Iterator[str]:
                 f"{count(n, 'answer')} of {len(keys):,} can be read as two dates, such as "
                 "03/04/1900; it is right if either is."
             )
-    answers = list(said.each(said.stage, ["text", "finish_reason"]))
-    if answers:
-        yield from alike(pl.concat(answers))
-    thoughts = [said.read("thoughts", shard)["ended"] for shard in said.published("thoughts")]
+    if texts := list(answers.each(answers.stage, ["text", "finish_reason"])):
+        yield from alike(pl.concat(texts))
+    thoughts = [answers.read("thoughts", shard)["ended"] for shard in answers.published("thoughts")]
     if thoughts:
         yield from cut(pl.concat(thoughts).explode())
 
 
 def treated(answers: Artifact) -> Iterator[str]:
-    """What was removed from answers that were given, or should have been."""
+    """The parts that were removed from given answers, or should have been."""
     n_answers = sum(answers.rows(answers.stage).values())
-    for name, n in _counted([answers], "").items():
+    for name, n in _counts([answers], "").items():
         if n and name in _TREATED:
             yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
 
 
-def cut(ended: pl.Series) -> Iterator[str]:
-    """That more thoughts than a few were closed before they ended, of how each of them ended.
+def cut(endings: pl.Series) -> Iterator[str]:
+    """A note if many thoughts were closed before they ended, from the ending of each thought.
 
     >>> list(cut(pl.Series(["itself"] * 15 + ["budget"] * 4 + ["silence"])))[0].partition(";")[0]
     '5 of 20 thoughts did not end by themselves (4 at the budget, 1 in silence)'
     """
-    known = ended.drop_nulls()
-    closed = known.filter(known.is_in(("budget", "silence")))
-    if len(closed) > _THOUGHTS * len(known):
+    endings = endings.drop_nulls()
+    closed = endings.filter(endings.is_in(("budget", "silence")))
+    if len(closed) > _MAX_THOUGHTS * len(endings):
         at_budget = int((closed == "budget").sum())
         yield (
-            f"{len(closed):,} of {count(len(known), 'thought')} did not end by themselves "
+            f"{len(closed):,} of {count(len(endings), 'thought')} did not end by themselves "
             f"({at_budget:,} at the budget, {len(closed) - at_budget:,} in silence); they were "
             "closed, and the answers are those behind them. Give more decoding.thinking_tokens."
         )
 
 
 def alike(answers: pl.DataFrame) -> Iterator[str]:
-    """What most of some answers (text, finish_reason) have in common, if they are enough to tell.
+    """The flaws that most of some answers (text, finish_reason) share.
 
     >>> ended = {"finish_reason": ["length"] * 5 + ["stop"] * 20}
     >>> list(alike(pl.DataFrame({"text": ["Paris"] * 15 + ["Rome"] * 10, **ended})))
@@ -193,63 +170,62 @@ def alike(answers: pl.DataFrame) -> Iterator[str]:
     >>> list(alike(pl.DataFrame({"text": ["", " "] * 12 + ["Oslo"], **ended})))
     ['24 of 25 answers are empty.']
     """
-    known = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
-    texts = known["text"]
+    rows = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
+    texts = rows["text"]
     ignored = {"special tokens": SPECIAL_TOKEN, "characters that nobody sees": INVISIBLE}
-    for mark, pattern in ignored.items():
+    for kind, pattern in ignored.items():
         marked = texts.filter(texts.str.contains(pattern))
         if not marked.is_empty():
-            yield f"{_share(marked, texts)} hold {mark}, which comparing ignores: {_some(marked)}."
-    if len(texts) < _FEW:
+            share = _share(marked, texts)
+            yield f"{share} hold {kind}, which comparing ignores: {_examples(marked)}."
+    if len(texts) < _MIN_ANSWERS:
         return
-    ended = known.filter(pl.col("finish_reason") == "length")["text"]
-    if len(ended) > _MOST * len(texts):
+    ended = rows.filter(pl.col("finish_reason") == "length")["text"]
+    if len(ended) > _MAX_SHARE * len(texts):
         yield (
-            f"{_share(ended, texts)} were cut at decoding.max_tokens: {_some(ended)}. What is "
-            "measured of an answer's words, as the one-word ratio, is of the cut."
+            f"{_share(ended, texts)} were cut at decoding.max_tokens: {_examples(ended)}. Metrics "
+            "of an answer's words, such as the one-word ratio, are those of the cut answers."
         )
     thoughts = texts.filter(texts.str.contains(f"^{THOUGHT}|{THOUGHT_END}"))
-    if len(thoughts) > _THOUGHTS * len(texts):
+    if len(thoughts) > _MAX_THOUGHTS * len(texts):
         yield (
             f"{_share(thoughts, texts)} begin with a thought, which is measured in place of the "
-            f"answer: {_some(thoughts)}. Let it think first (model.thinking=on), "
+            f"answer: {_examples(thoughts)}. Let it think first (model.thinking=on), "
             "or switch it off (model.thinking=off), or as the model's card says."
         )
         return
     empty = texts.filter(texts == "")
-    if len(empty) > _MOST * len(texts):
+    if len(empty) > _MAX_SHARE * len(texts):
         yield f"{_share(empty, texts)} are empty."
         return
-    most = texts.value_counts(sort=True).row(0)
-    if most[1] > _MOST * len(texts):
-        yield f"{most[1]:,} of {count(len(texts), 'answer')} are the same: {_short(most[0])}."
+    text, n_times = texts.value_counts(sort=True).row(0)
+    if n_times > _MAX_SHARE * len(texts):
+        equal_texts = texts.filter(texts == text)
+        yield f"{_share(equal_texts, texts)} are the same: {_examples(equal_texts.head(1))}."
 
 
-def _share(some: pl.Series, texts: pl.Series) -> str:
-    return f"{len(some):,} of {count(len(texts), 'answer')}"
+def _share(part: pl.Series, texts: pl.Series) -> str:
+    return f"{len(part):,} of {count(len(texts), 'answer')}"
 
 
-def _some(texts: pl.Series) -> str:
-    return ", ".join(map(_short, texts.head(_SHOWN)))
-
-
-def _short(text: str) -> str:
-    words = re.sub(r"\s+", " ", text)
-    return repr(words if len(words) <= _LENGTH else f"{words[:_LENGTH]}…")
+def _examples(texts: pl.Series) -> str:
+    lines = (re.sub(r"\s+", " ", text) for text in texts.head(_N_EXAMPLES))
+    most = _EXAMPLE_LENGTH
+    return ", ".join(repr(line if len(line) <= most else f"{line[:most]}…") for line in lines)
 
 
 def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
-    """One sentence for each thing, from what was counted with the answers."""
+    """How a server departed from an engine here, from the counts stored with its answers."""
     artifacts = list(answered)
-    versions, lacking = served(artifacts), _counted(artifacts, WITHOUT)
-    if "n" in lacking:
-        requests = count(_counted(artifacts, REQUESTS)[""], "request")
+    versions, missing = served(artifacts), _counts(artifacts, WITHOUT)
+    if "n" in missing:
+        requests = count(_counts(artifacts, REQUESTS)[""], "request")
         yield (
-            f"{model}: the server gives fewer samples per request than it is asked for (n), so "
-            f"those of {count(lacking['n'], 'prompt')} took {requests}, each of which costs the "
+            f"{model}: the server gives fewer samples per request than requested (n), so "
+            f"those of {count(missing['n'], 'prompt')} took {requests}, each at the cost of the "
             "prompt's tokens."
         )
-    if removed := _counted(artifacts, PROMPTS_REMOVED):
+    if removed := _counts(artifacts, PROMPTS_REMOVED):
         yield (
             f"{model}: the server repeats the prompt before its answer; the prompt was removed "
             f"from {count(removed[''], 'answer')}."
@@ -258,42 +234,42 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
         listed = ", ".join(f"{name} ({n:,.0f} prompts)" for name, n in versions.items())
         yield (
             f"{model} changed while it answered: {listed}. To keep one of them apart, give "
-            "model.revision=<its model or fingerprint>; the answers are then others."
+            "model.revision=<its model or fingerprint>; its prompts are then asked again."
         )
-    if n := lacking.get("logprobs"):
+    if n := missing.get("logprobs"):
         yield (
             f"{model}: the server gave no log-probabilities for {n:,.0f} prompts of the canary, so "
             "they have no confidence of the model's own."
         )
-    if "seed" in lacking:
+    if "seed" in missing:
         yield f"{model}: the server takes no seed, so its samples cannot be drawn again."
-    elif any(each.stage == "samples" and each.is_complete() for each in artifacts):
+    elif any(artifact.stage == "samples" and artifact.is_complete() for artifact in artifacts):
         yield f"{model}: a server may ignore seeds, so samples need not come out the same again."
 
 
 def served(answered: Iterable[Artifact]) -> dict[str, float]:
-    """What a server said that it answered with, and how many prompts with each."""
-    return _counted(answered, SERVED)
+    """The models or fingerprints that a server named, and the number of prompts of each."""
+    return _counts(answered, SERVED)
 
 
-def _counted(answered: Iterable[Artifact], prefix: str) -> dict[str, float]:
-    """The counts whose names begin with a text, by what comes behind it."""
-    found = Counter[str]()
-    for artifact in answered:
+def _counts(artifacts: Iterable[Artifact], prefix: str) -> dict[str, float]:
+    """The counts whose names begin with a prefix, by the rest of the name."""
+    sums = Counter[str]()
+    for artifact in artifacts:
         shards = artifact.counts(artifact.stage).values()
         for counts in (*shards, *read_open_counts(artifact)):
-            found.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
-    return {name.removeprefix(prefix): n for name, n in sorted(found.items())}
+            sums.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
+    return {name.removeprefix(prefix): n for name, n in sorted(sums.items())}
 
 
 def leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
-    """Acc@1 of the prompts of each setting by where a right answer stands in them: LEAKS.
+    """Acc@1 of the prompts of each setting by the place of a right answer in them: LEAKS.
 
-    A prompt counts at the first of PLACES; `n` has an answer. Of several seeds the first counts.
-    Settings without a leak have no row, nor have those whose prompts were removed.
+    A prompt counts at the first of PLACES; `n` counts answers. Of several seeds the first counts.
+    Settings without a leak have no row, nor settings whose prompts were removed.
     """
-    found = [row for seeds in by_setting(branches).values() for row in _leaks_of(seeds[0])]
-    return pl.DataFrame(found, LEAKS, orient="row")
+    rows = [row for seeds in by_setting(branches).values() for row in _leak_rows(seeds[0])]
+    return pl.DataFrame(rows, LEAKS, orient="row")
 
 
 def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
@@ -308,63 +284,64 @@ def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("model", "setting", **counts, **shares)
 
 
-def said(rows: pl.DataFrame) -> Iterator[str]:
-    """A sentence for each setting of which a tenth of the prompts have their answer in them.
+def leak_notes(rows: pl.DataFrame) -> Iterator[str]:
+    """A sentence for each setting with the answer in more than a tenth of its prompts.
 
     >>> rows = [("m", "s", place, 3 if place == "its demonstrations" else 1, 0.2, None, None)
     ...     for place in ("its demonstrations", "nowhere")]
-    >>> list(said(pl.DataFrame(rows, LEAKS, orient="row")))
+    >>> list(leak_notes(pl.DataFrame(rows, LEAKS, orient="row")))
     ['m, s: 3 of 4 prompts have their answer in them; Acc@1 of the others is .2000.']
     """
-    for (model, setting), mine in rows.group_by("model", "setting", maintain_order=True):
-        others = mine.filter(place=PLACES[-1])
-        n, n_others = int(mine["n"].sum()), int(others["n"].sum())
-        if n - n_others > _MANY * n:
-            left = SHARE.text(others["value"].item()) if n_others else "unknown: there are none"
+    for (model, setting), group in rows.group_by("model", "setting", maintain_order=True):
+        clean = group.filter(place=PLACES[-1])
+        n, n_clean = int(group["n"].sum()), int(clean["n"].sum())
+        if n - n_clean > _MAX_LEAKING * n:
+            value = SHARE.text(clean["value"].item()) if n_clean else "unknown: there are none"
             yield (
-                f"{model}, {setting}: {n - n_others:,} of {n:,} prompts have their answer in them; "
-                f"Acc@1 of the others is {left}."
+                f"{model}, {setting}: {n - n_clean:,} of {n:,} prompts have their answer in them; "
+                f"Acc@1 of the others is {value}."
             )
 
 
-def _leaks_of(branch: PastBranch) -> Iterator[tuple[object, ...]]:
-    method = branch.how
-    if method.measure.main_metric != ACC_AT_1.name or method.ask.ability != GENERATE:
+def _leak_rows(branch: PastBranch) -> Iterator[tuple[object, ...]]:
+    measure = branch.how.measure
+    if measure.main_metric != ACC_AT_1.name or branch.how.ask.ability != GENERATE:
         return
-    prompts, matched = (branch.artifacts[each] for each in ("prompts", "matched"))
+    prompts, matched = (branch.artifacts[stage] for stage in ("prompts", "matched"))
     if not (prompts.is_complete() and matched.is_complete()):
         return
-    placed = by_relation(partial(_placed, prompts, branch.facts.pairs), prompts.shards("ranked"))
-    first = pl.concat(chain.from_iterable(placed)).unique("prompt_id", keep="first")
-    if first.is_empty():
+    find = partial(_leaking_prompts, prompts, branch.facts.pairs)
+    leaking = by_relation(find, prompts.shards("ranked"))
+    places = pl.concat(chain.from_iterable(leaking)).unique("prompt_id", keep="first")
+    if places.is_empty():
         return
-    table = method.measure.answers
-    judged = by_relation(partial(_judged, matched, table, first), matched.shards(table))
-    for number, place in enumerate(PLACES):
-        counts, terms = zip(*(each[number] for each in judged), strict=True)
+    count_terms = partial(_terms_by_place, matched, measure.answers, places)
+    relations = by_relation(count_terms, matched.shards(measure.answers))
+    for index, place in enumerate(PLACES):
+        counts, terms = zip(*(relation[index] for relation in relations), strict=True)
         if n := sum(counts):
             value = bootstrap_ratio(pl.concat(terms), seed=branch.seed).overall
             yield branch.model, branch.setting, place, n, *value
 
 
-def _judged(
-    matched: Artifact, table: str, placed: pl.DataFrame, relation: str
+def _terms_by_place(
+    matched: Artifact, table: str, places: pl.DataFrame, relation: str
 ) -> list[tuple[int, pl.DataFrame]]:
-    """Of each place, how many answers of a relation it has, and the terms of their Acc@1."""
-    rows = matched.read(table, relation, _JUDGED)
-    rows = rows.join(placed, on="prompt_id", how="left", maintain_order="left")
+    """The number of answers of a relation at each place, and the terms of their Acc@1."""
+    rows = matched.read(table, relation, _MATCHED_COLUMNS)
+    rows = rows.join(places, on="prompt_id", how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("place").fill_null(PLACES[-1]))
     parts = (rows.filter(place=place) for place in PLACES)
-    return [(mine.height, acc_at_1_terms(mine)) for mine in parts]
+    return [(part.height, acc_at_1_terms(part)) for part in parts]
 
 
-def _placed(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.DataFrame]:
+def _leaking_prompts(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.DataFrame]:
     """A relation's prompts with a right answer in them, by place: prompt_id, place."""
-    rows = prompts_of(prompts, relation, _READ)
+    rows = prompts_of(prompts, relation, _PROMPT_COLUMNS)
     shards = shards_of(prompts, "contexts", relation)
     contexts = pl.concat(prompts.each("contexts", shards=shards))
-    shown = showing(rows, contexts.unique("context_id"), pairs, "object")
+    in_demonstrations = showing(rows, contexts.unique("context_id"), pairs, "object")
     return [
         pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(place=pl.lit(place))
-        for place, ids in zip(PLACES, (shown, telling(rows, pairs)), strict=False)
+        for place, ids in zip(PLACES, (in_demonstrations, telling(rows, pairs)), strict=False)
     ]

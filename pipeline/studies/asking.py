@@ -46,16 +46,16 @@ def ask(study: Study) -> list[Failed]:
 def _measure(study: Study, member: Member, *, is_full: bool) -> None:
     run = member.run
     if run.budget is None or (is_full and run.answers is None):
-        whole = replace(run, budget=None, control=None, target=None)
-        (compute if run.answers is None else score)(whole)
+        full_run = replace(run, budget=None, control=None, target=None)
+        (compute if run.answers is None else score)(full_run)
     elif not member.is_complete:  # an estimate adds nothing to a full run
         estimate(replace(run, control=run.control or _control(study, member)))
 
 
 def _control(study: Study, member: Member) -> str | None:
     """The nearest run with answers to all of the same prompts, or None."""
-    others = [other for other in study.members if other is not member and other.is_complete]
-    for other in sorted(others, key=lambda other: abs(other.at - member.at)):
+    candidates = [other for other in study.members if other is not member and other.is_complete]
+    for other in sorted(candidates, key=lambda other: abs(other.at - member.at)):
         if other.prompts == member.prompts:
             return other.run.name
     return None

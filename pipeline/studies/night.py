@@ -163,8 +163,10 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     nightly = load(name)
     comparison = comparison_settings(nightly.comparison)
     members = tuple(
-        Member(baseline.measured(run.model.name, run.benchmark.name), float(at), run.seed, run, ())
-        for at, run in enumerate(runs(name, overrides, day))
+        Member(
+            baseline.measured(run.model.name, run.benchmark.name), float(index), run.seed, run, ()
+        )
+        for index, run in enumerate(runs(name, overrides, day))
     )
     results = members[0].run.results
     accepted = next(reversed(baseline.history(label(name), results)), None)
@@ -215,17 +217,17 @@ def _pair(member: Member, accepted: Baseline | None) -> _Pair:
 def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterator[Judged]:
     name, settings = pair.run.name, set[str]()
     if pair.against is None:
-        why = f"no baseline of {pair.subject} is accepted yet"
+        cause = f"no baseline of {pair.subject} is accepted yet"
     elif not _relations(pair.earlier) & _relations(pair.tonight):
-        why = f"the baseline {pair.against} measured other relations; accept a new one"
+        cause = f"the baseline {pair.against} measured other relations; accept a new one"
     else:
-        why, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
+        cause, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
     if settings and pair.against is not None:
         for result in compared(pair.against, name, pair.run.results, comparison, anyway=True):
             yield _judge_setting(pair, result, nightly.max_flip_rate)
     for setting in pair.tonight:
         if setting not in settings:
-            yield Judged(name, setting, "not enough evidence", why, pair.against)
+            yield Judged(name, setting, "not enough evidence", cause, pair.against)
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
@@ -234,7 +236,7 @@ def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
 
 def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judged:
     setting = result.pair.title
-    outcome, why = judge(result, max_flip_rate)
+    outcome, cause = judge(result, max_flip_rate)
     folder, _, name = pair.run.name.partition("/")
     folder = f"{folder}/compare/{name}-{setting.replace(' ', '-')}"
     store = Store(below(pair.run.results, folder))
@@ -244,7 +246,7 @@ def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judge
         run=pair.run.name,
         setting=setting,
         outcome=outcome,
-        reason=why,
+        reason=cause,
         against=pair.against,
         reused=earlier.folder == tonight.folder,
         flip_rate=result.flip_rates[1],
@@ -303,7 +305,7 @@ def notify(url: str, name: str, ending: Night | BaseException) -> None:
     content: dict[str, Any] = {"night": name, "host": socket.gethostname()}
     if isinstance(ending, Night):
         outcome, code = str(ending.outcome), int(ending.exit_code)
-        why = " ".join(
+        details = " ".join(
             f"{judged.run}, {judged.setting}: {judged.reason}" for judged in ending.settings
         )
         content["verdict"] = f"{ending.results}/{name}/verdict.json"
@@ -317,12 +319,12 @@ def notify(url: str, name: str, ending: Night | BaseException) -> None:
         ]
     else:
         outcome, code = "failed", 1
-        why = str(ending) if isinstance(ending, FactsweepError) else reason(ending)
+        details = str(ending) if isinstance(ending, FactsweepError) else reason(ending)
         if isinstance(ending, KeyboardInterrupt):
             code = StoppedError.exit_code
         elif isinstance(ending, FactsweepError | OSError):
             code = getattr(ending, "exit_code", InputError.exit_code)
-    text = f"{name}: {outcome} (exit code {code}). {why}"
+    text = f"{name}: {outcome} (exit code {code}). {details}"
     content |= {"text": text, "outcome": outcome, "exit_code": code}
     unsent = f"the verdict was not sent: {urlsplit(url).hostname}"
     transport = httpx.HTTPTransport(retries=_RETRIES)

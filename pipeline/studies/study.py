@@ -1,4 +1,4 @@
-"""A study: its runs, each with a place along an axis; conf/study/<name>.yaml, or what is typed."""
+"""A study: runs along an axis, from conf/study/<name>.yaml or the command line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,17 +28,16 @@ SIZE, DATE, STEP, LANGUAGE = "size", "date", "step", "language"
 _FIELDS = {SIZE: "model.billions_of_parameters", LANGUAGE: "benchmark.language"}
 _SEED = "seed"
 _STEP = re.compile(r"(?:step|checkpoint|iter)[-_]?(\d+)", re.IGNORECASE)
-# Keys whose values the tables tell apart themselves.
-_TOLD = ("model=", "model.adapter=", "prompt", "benchmark")
+# Keys whose values the tables show themselves.
+_TABLE_KEYS = ("model=", "model.adapter=", "prompt", "benchmark")
 
 
 @dataclass(frozen=True)
 class Written:
-    """A study as it is written down (conf/study/<name>.yaml).
+    """A study file (conf/study/<name>.yaml).
 
-    `axis` is size, date, step, language or a field of a run; null: the runs stand in the order
-    given. So many runs as `full` says, spread over the axis, are asked all prompts, where a budget
-    asks a part.
+    `axis` is size, date, step, language or a field of a run; null keeps the order of the runs. With
+    a budget, `full` runs, spread over the axis, are asked all prompts.
     """
 
     runs: Annotated[tuple[Text, ...], _WHICH]
@@ -50,7 +49,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Member:
-    """A run of a study, and its place along the axis; `label` has no seed, which means share."""
+    """A run of a study, and its place along the axis; seeds of a run share the `label`."""
 
     label: str
     at: float
@@ -65,13 +64,13 @@ class Member:
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has results, of all of its prompts or of a part."""
+        """Whether it has results, of all prompts or of a part."""
         return past.is_done(self.run.results, self.run.name)
 
     @property
     def prompts(self) -> set[str]:
         """The artifacts of its prompts, which need no model."""
-        return {asking(self.run, each)[-1].artifact.folder for each in self.run.settings}
+        return {asking(self.run, setting)[-1].artifact.folder for setting in self.run.settings}
 
 
 @dataclass(frozen=True)
@@ -84,27 +83,27 @@ class Study:
 
     @property
     def axis(self) -> str:
-        """What the runs stand along."""
+        """The name of the axis."""
         return self.plan.axis or PLACE
 
     @property
     def labels(self) -> list[str]:
         """The runs' labels in the order of the axis, each once."""
-        return list(dict.fromkeys(each.label for each in self.members))
+        return list(dict.fromkeys(member.label for member in self.members))
 
     @property
     def reference(self) -> str:
-        """The run that the others are compared with: the first, unless one is named."""
+        """The run that the others are compared with; default the first."""
         return self.plan.reference or self.labels[0]
 
     @property
     def is_estimated(self) -> bool:
         """Whether a part of the prompts is asked."""
-        return any(each.run.budget is not None for each in self.members)
+        return any(member.run.budget is not None for member in self.members)
 
     @property
     def results(self) -> str:
-        """Where the results of all runs lie."""
+        """The folder of the results of all runs."""
         return self.members[0].run.results
 
 
@@ -117,33 +116,33 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
         InputError: there is none and the overrides give one run alone, or a run cannot be.
     """
     names.check_run(name)
-    known = folders.files("study")
-    given = {key: value for key, value in changes.items() if value is not None}
-    content = folders.content(known[name]) if name in known else {"runs": []}
-    plan = build(Written, {**content, **given}, f"study {name}")
-    found = combined([*plan.runs, *overrides])
-    if name not in known and len(found) == 1:
-        load(found[0].overrides)  # says which of them it cannot read
+    paths = folders.files("study")
+    fields = {key: value for key, value in changes.items() if value is not None}
+    content = folders.content(paths[name]) if name in paths else {"runs": []}
+    plan = build(Written, {**content, **fields}, f"study {name}")
+    runs = combined([*plan.runs, *overrides])
+    if name not in paths and len(runs) == 1:
+        load(runs[0].overrides)  # names an override that it cannot read
         raise InputError(
             f"{_absent(name)}, and one run is no study; give several values, as in "
-            f"model=gpt2,gpt2-xl.{suggestion(name, known)}"
+            f"model=gpt2,gpt2-xl.{suggestion(name, paths)}"
         )
-    members = sorted(_members(name, found, plan.axis), key=lambda each: each.at)
-    made = Study(name, plan, tuple(members))
-    if made.reference not in made.labels:
-        meant = suggestion(made.reference, made.labels)
-        labels = ", ".join(made.labels)
-        raise InputError(f"the reference {made.reference} is none of the runs {labels}.{meant}")
-    return made
+    members = sorted(_members(name, runs, plan.axis), key=lambda member: member.at)
+    study = Study(name, plan, tuple(members))
+    if study.reference not in study.labels:
+        hint = suggestion(study.reference, study.labels)
+        labels = ", ".join(study.labels)
+        raise InputError(f"the reference {study.reference} is none of the runs {labels}.{hint}")
+    return study
 
 
 def combined(overrides: Sequence[str]) -> list[Expanded]:
-    """The runs that overrides give; of two values for one key the last one counts.
+    """The runs of some overrides; of two values for one key the last one counts.
 
     Raises:
         InputError: they cannot be read.
     """
-    return expand_runs(list({each.partition("=")[0]: each for each in overrides}.values()))
+    return expand_runs(list({o.partition("=")[0]: o for o in overrides}.values()))
 
 
 def with_studies(overrides: Sequence[str]) -> list[str]:
@@ -152,18 +151,16 @@ def with_studies(overrides: Sequence[str]) -> list[str]:
     Raises:
         InputError: there is no such study, or a second one.
     """
-    named = [each for each in overrides if each.startswith("study=")]
-    if len(named) > 1:
-        raise InputError(f"{' '.join(named)}: a line takes one study; write a line for each.")
-    rest = [each for each in overrides if each not in named]
-    return [*(run for each in named for run in _runs(each.partition("=")[2])), *rest]
-
-
-def _runs(name: str) -> tuple[str, ...]:
-    known = folders.files("study")
-    if name not in known:
-        raise InputError(f"{_absent(name)}.{suggestion(name, known)}")
-    return build(Written, folders.content(known[name]), f"study {name}").runs
+    studies = [override for override in overrides if override.startswith("study=")]
+    if not studies:
+        return list(overrides)
+    if len(studies) > 1:
+        raise InputError(f"{' '.join(studies)}: a line takes one study; write a line for each.")
+    name, paths = studies[0].partition("=")[2], folders.files("study")
+    if name not in paths:
+        raise InputError(f"{_absent(name)}.{suggestion(name, paths)}")
+    runs = build(Written, folders.content(paths[name]), f"study {name}").runs
+    return [*runs, *(override for override in overrides if override not in studies)]
 
 
 def _absent(name: str) -> str:
@@ -172,50 +169,42 @@ def _absent(name: str) -> str:
     )
 
 
-def _members(name: str, found: Sequence[Expanded], axis: str | None) -> list[Member]:
-    made = [_member(name, each) for each in found]
-    runs = [run.name for _, run, _ in made]
-    names.check_apart(runs, f"the runs of {name}:")
-    if twice := next((each for each in runs if runs.count(each) > 1), None):
+def _members(name: str, expanded_runs: Sequence[Expanded], axis: str | None) -> list[Member]:
+    named_runs = [_name_run(name, expanded_run) for expanded_run in expanded_runs]
+    run_names = [run.name for _, run, _ in named_runs]
+    names.check_apart(run_names, f"the runs of {name}:")
+    if twice := next((run for run in run_names if run_names.count(run) > 1), None):
         raise InputError(f"two runs of {name} would be named {twice}; rename one of their folders.")
-    places = _places([(label, run) for label, run, _ in made], axis)
+    values = [label if axis is None else _value(label, run, axis) for label, run, _ in named_runs]
+    if not all(isinstance(value, int | float) for value in values):  # names, in their order
+        texts = list(dict.fromkeys(map(str, values)))
+        values = [texts.index(str(value)) for value in values]
     return [
-        Member(label, at, run.seed, run, overrides)
-        for (label, run, overrides), at in zip(made, places, strict=True)
+        Member(label, float(value), run.seed, run, overrides)
+        for (label, run, overrides), value in zip(named_runs, values, strict=True)
     ]
 
 
-def _member(name: str, of: Expanded) -> tuple[str, Run, tuple[str, ...]]:
-    """A run by its label, which is made of what varies beside the seed."""
-    varied = {key: _plain(value) for key, value in of.varied.items() if key != _SEED}
-    label, overrides = "-".join(varied.values()), list(of.overrides)
-    if any(not f"{key}=".startswith(_TOLD) for key in varied):  # all would bear one name in tables
+def _name_run(name: str, expanded_run: Expanded) -> tuple[str, Run, tuple[str, ...]]:
+    """A run with its label, which is made of the keys that vary, except the seed."""
+    varied = {
+        key: re.sub(r"[^\w.+-]+", "-", Path(value).name).strip("-")
+        for key, value in expanded_run.varied.items()
+    }
+    seed = f"-seed-{expanded_run.varied[_SEED]}" if varied.pop(_SEED, None) is not None else ""
+    label, overrides = "-".join(varied.values()), list(expanded_run.overrides)
+    if any(not f"{key}=".startswith(_TABLE_KEYS) for key in varied):  # else tables show one name
         overrides.append(f"model.name={quote(label)}")
     run = load(overrides)
     label = label or run.model.name
-    seed = f"-seed-{of.varied[_SEED]}" if _SEED in of.varied else ""
-    called = f"{name}/{label}{seed}"
-    return label, replace(run, name=called), (*overrides, f"run_name={quote(called)}")
-
-
-def _plain(value: str) -> str:
-    """A value as a part of a name: the last part of a path."""
-    return re.sub(r"[^\w.+-]+", "-", Path(value).name).strip("-")
-
-
-def _places(runs: Sequence[tuple[str, Run]], axis: str | None) -> list[float]:
-    """Where each run stands along the axis; names and dates that are no numbers, in their order."""
-    values = [label if axis is None else _value(label, run, axis) for label, run in runs]
-    if all(isinstance(each, int | float) for each in values):
-        return [float(each) for each in values]
-    texts = list(dict.fromkeys(map(str, values)))
-    return [float(texts.index(str(each))) for each in values]
+    run_name = f"{name}/{label}{seed}"
+    return label, replace(run, name=run_name), (*overrides, f"run_name={quote(run_name)}")
 
 
 def _value(label: str, run: Run, axis: str) -> Any:
     if axis == STEP:
-        found = _STEP.findall(label) or re.findall(r"\d+", label)
-        value: Any = int(found[-1]) if found else None
+        numbers = _STEP.findall(label) or re.findall(r"\d+", label)
+        value: Any = int(numbers[-1]) if numbers else None
     elif axis == DATE:
         value = _year(run.model.training_cutoff)
     else:
@@ -232,18 +221,18 @@ def _year(cutoff: str | None) -> float | None:
     """A date as a year with its fraction: 2023-07 is 2023.5."""
     if cutoff is None:
         return None
-    year, month, day = (*(int(each) for each in cutoff.split("-")), 1, 1)[:3]
-    whole = date(year + 1, 1, 1) - date(year, 1, 1)
-    return year + (date(year, month, day) - date(year, 1, 1)) / whole
+    year, month, day = (*map(int, cutoff.split("-")), 1, 1)[:3]
+    n_days = date(year + 1, 1, 1) - date(year, 1, 1)
+    return year + (date(year, month, day) - date(year, 1, 1)) / n_days
 
 
 def _field(run: Run, path: str) -> Any:
-    found: Any = run
+    value: Any = run
     for part in path.split("."):
-        inside = found if isinstance(found, Mapping) else vars(found) if found else {}
-        if part not in inside:
+        fields = value if isinstance(value, Mapping) else vars(value) if value else {}
+        if part not in fields:
             raise InputError(
                 f"axis={path} is no field of a run; give size, date, step, language or a field."
             )
-        found = inside[part]
-    return found
+        value = fields[part]
+    return value

@@ -15,8 +15,8 @@ from factsweep.operators.schemas import empty
 FULL_SIZE = {"relations": 41, "pairs": 34_000, "settings": 2}
 
 
-def unpacked(found: Encoded) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found.payload)))
+def unpacked(browser: Encoded) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(browser.payload)))
     return content
 
 
@@ -82,8 +82,8 @@ def asked(
 
 def test_encoded_small_set_keeps_every_fact_and_text() -> None:
     facts = facts_of(6, 2)
-    found = encoded(facts, [asked(facts, "zero-shot", 1)], most_bytes=100_000)
-    content = unpacked(found)
+    browser = encoded(facts, [asked(facts, "zero-shot", 1)], most_bytes=100_000)
+    content = unpacked(browser)
     assert content["asked"] == ["zero-shot"]
     assert [names[0] for _, names, *_ in content["facts"]] == [
         names[0] for names in facts.pairs.sort("relation_id", "pair_id")["subjects"]
@@ -96,7 +96,7 @@ def test_encoded_small_set_keeps_every_fact_and_text() -> None:
     assert n_right == 7
     assert thought == ("Hm. " * 900)[:2_000]
     assert len(content["facts"][1][3][0][3][0]) == 6  # of this prompt nothing was thought
-    assert "the prompts as the model read them, with all samples" in list(limits(found))
+    assert "the prompts as the model read them, with all samples" in list(limits(browser))
 
 
 def test_encoded_long_text_is_whole_where_a_prompt_is_in_full() -> None:
@@ -115,21 +115,21 @@ def test_encoded_text_that_ends_a_script_cannot_stand_in_the_payload() -> None:
     said = asked(facts, "zero-shot", 1, n_replies=1)
     evil = "</script><script>alert(1)</script>"
     said = said._replace(replies=said.replies.with_columns(answer=pl.lit(evil)))
-    found = encoded(facts, [said], most_bytes=100_000)
-    assert "<" not in found.payload
-    assert unpacked(found)["facts"][0][3][0][2][0][0] == evil
+    browser = encoded(facts, [said], most_bytes=100_000)
+    assert "<" not in browser.payload
+    assert unpacked(browser)["facts"][0][3][0][2][0][0] == evil
 
 
 @pytest.mark.parametrize("most_bytes", [60_000, 12_000])
 def test_encoded_large_set_is_cut_and_says_so(most_bytes: int) -> None:
     facts = facts_of(2_000, 3)
-    found = encoded(facts, [asked(facts, "zero-shot", 1)], most_bytes=most_bytes)
-    assert len(found.payload) <= most_bytes
-    content = unpacked(found)
-    assert len(content["facts"]) == found.n_facts
+    browser = encoded(facts, [asked(facts, "zero-shot", 1)], most_bytes=most_bytes)
+    assert len(browser.payload) <= most_bytes
+    content = unpacked(browser)
+    assert len(content["facts"]) == browser.n_facts
     assert {relation for relation, *_ in content["facts"]} == {0, 1, 2}
-    said = "; ".join(limits(found))
-    assert (f"{found.n_facts:,} of 2,000 facts" in said) == (found.n_facts < 2_000)
+    said = "; ".join(limits(browser))
+    assert (f"{browser.n_facts:,} of 2,000 facts" in said) == (browser.n_facts < 2_000)
     full = [bool(fact[3][0][3]) and len(fact[3][0][3][0]) == 6 for fact in content["facts"]]
     assert not all(full)
     assert (f"the prompts of {sum(full):,} of the facts" in said) == any(full)
@@ -150,6 +150,6 @@ def test_encoded_full_myriadlama_keeps_every_fact() -> None:
         asked(facts, f"setting {i}", i, n_replies=3, n_examples=2)
         for i in range(FULL_SIZE["settings"])
     ]
-    found = encoded(facts, said, most_bytes=2_500_000)
-    assert len(found.payload) <= 2_500_000
-    assert found.n_facts == found.n_asked == FULL_SIZE["pairs"]
+    browser = encoded(facts, said, most_bytes=2_500_000)
+    assert len(browser.payload) <= 2_500_000
+    assert browser.n_facts == browser.n_asked == FULL_SIZE["pairs"]

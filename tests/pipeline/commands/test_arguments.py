@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.tables.formats import markdown
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.commands.arguments import shown
+from factsweep.pipeline.commands.arguments import fitted
 from tests.builders import refused
 from tests.messages import naming
 
@@ -31,25 +31,15 @@ READERS = (
 
 
 @pytest.mark.parametrize("verb", READERS, ids=" ".join)
-@pytest.mark.parametrize("place", ["artifacts", "results"])
-def test_every_verb_takes_places(
-    verb: list[str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main([*verb, f"artifacts={tmp_path}", f"results={tmp_path}"])
-    assert code == 2
-    err = capsys.readouterr().err
-    assert f"cannot take {place}=" not in err
-    assert str(tmp_path) in err
-
-
-@pytest.mark.parametrize("verb", READERS, ids=" ".join)
-def test_places_may_stand_anywhere(
+def test_every_verb_takes_places_anywhere(
     verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = f"results={tmp_path}"
-    first = [place, *verb[1:]] if verb[0] != "baseline" else [verb[1], place, *verb[2:]]
-    assert main([verb[0], *first]) in (0, 2)
-    assert "cannot take" not in capsys.readouterr().err
+    n_words = 2 if verb[0] == "baseline" else 1
+    places = [f"artifacts={tmp_path}", f"results={tmp_path}"]
+    assert main([*verb[:n_words], *places, *verb[n_words:]]) == 2
+    err = capsys.readouterr().err
+    assert "cannot take" not in err
+    assert str(tmp_path) in err
 
 
 @pytest.mark.parametrize(
@@ -69,15 +59,18 @@ def test_places_may_stand_anywhere(
         (["catalog"], "catalog needs ACTION (list, fetch, verify); see factsweep catalog --help."),
         (["baseline"], "baseline needs ACTION (accept, show); see"),
         (["describe"], "describe needs NAME; see factsweep describe --help."),
-        (["build", "myriadlama"], "build myriadlama needs --facts, --templates and --out; see"),
+        (
+            ["build", "myriadlama"],
+            "build myriadlama needs --facts, --templates, --labels and --out; see",
+        ),
         (["baseline", "show", "demo", "results=x"], "factsweep baseline accept demo RUN results=x"),
         (["compare", "a", "b", "apha=0.1"], "Did you mean alpha?"),
         (["report", "seed=1"], "report cannot take seed=; it takes artifacts= and results=."),
-        (["why", "a", "b", "--store", "x"], "why has no --store; write artifacts=…, as for every"),
         (["report", "--results", "x"], "report has no --results; write results=…"),
         (["baseline", "accept", "demo"], "baseline accept needs ACCEPTED; see factsweep baseline"),
         (["compare", "a", "b", "c"], "compare cannot take 'c': it is no key=value"),
         (["catalog", "list", "a", "b"], "catalog cannot take 'b'; see factsweep catalog --help."),
+        (["export", "a", "results=nowhere"], "factsweep: nowhere has no run a; it has none."),
         (["build", "facts", "a.csv", "model=m"], "it is an option, if there is one: --model m"),
     ],
 )
@@ -90,17 +83,10 @@ def test_what_is_mistyped_is_one_sentence(
 def test_compare_takes_a_key_as_its_messages_have_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = f"results={tmp_path}"
-    said = refused(capsys, "compare", "a", "b", "comparison.alpha=2", where)
-    assert re.search(naming("comparison.alpha=2", "less than 1"), said)
-    assert "has no run a" in refused(capsys, "compare", "a", "b", "comparison.alpha=0.1", where)
-
-
-def test_unknown_run_in_an_empty_folder_says_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(capsys, "export", "a", f"results={tmp_path}")
-    assert said == f"factsweep: {tmp_path} has no run a; it has none."
+    place = f"results={tmp_path}"
+    sentence = refused(capsys, "compare", "a", "b", "comparison.alpha=2", place)
+    assert re.search(naming("comparison.alpha=2", "less than 1"), sentence)
+    assert "has no run a" in refused(capsys, "compare", "a", "b", "comparison.alpha=0.1", place)
 
 
 def test_no_verb_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +108,7 @@ def test_help_fits_80_columns(
         main([*filter(None, [verb]), "--help"])
     out = capsys.readouterr().out
     assert all(len(line) <= 80 for line in out.splitlines()), out
+    assert verb or all(f"    {name} " in out for name in (*HELP, "catalog", "nightly"))
 
 
 def test_help_of_run_has_groups_keys_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,37 +134,39 @@ def test_help_of_run_has_groups_keys_and_examples(capsys: pytest.CaptureFixture[
 def test_completion_knows_verbs_keys_and_choices(
     line: str, expected: set[str], tmp_path: Path
 ) -> None:
-    said = tmp_path / "said"
+    output = tmp_path / "said"
     shell = {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_SHELL": "zsh",
         "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(said),
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(output),
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
     }
     command = [sys.executable, "-m", "factsweep.pipeline.cli"]
     subprocess.run(command, env={**os.environ, **shell}, check=False, capture_output=True)
-    assert {each.split(":")[0] for each in said.read_text().split("\x0b")} == expected
+    assert {completion.split(":")[0] for completion in output.read_text().split("\x0b")} == expected
 
 
 @pytest.mark.parametrize("target", ["sweep", "plan", "status", "verify"])
 def test_make_without_a_model_says_so_before_anything_is_installed(target: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("MODEL", "MAKEFLAGS")}
     command = ["make", "-j2", "-C", str(ROOT), target, "PYTHON=false"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "MODEL is missing; one of:" in done.stderr
-    assert "setup" not in done.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert "MODEL is missing; one of:" in process.stderr
+    assert "setup" not in process.stderr
 
 
 def test_model_show_is_yaml_and_a_prompt_as_the_model_reads_it(
     small: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder,) = (each.partition("=")[2] for each in small if each.startswith("model.id="))
+    (folder,) = (
+        override.partition("=")[2] for override in small if override.startswith("model.id=")
+    )
     of_model = {"architecture": "decoder", "billions_of_parameters": 1, "max_model_len": 512}
-    given = [*(f"model.{name}={value}" for name, value in of_model.items()), "prompt=zero-shot"]
-    assert main(["model", "show", folder, *given]) == 0
+    overrides = [*(f"model.{name}={value}" for name, value in of_model.items()), "prompt=zero-shot"]
+    assert main(["model", "show", folder, *overrides]) == 0
     out = capsys.readouterr().out
     assert yaml.safe_load(out)["max_model_len"] == 512
     assert re.search(r"\n# zero-shot, \d+ tokens: 'Predict the \[MASK\]", out)
@@ -194,7 +183,7 @@ CARD = pl.DataFrame(
 def test_wide_table_falls_into_parts_that_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     text = f"before\n\n{markdown(CARD)}\nafter"
-    lines = shown(text).split("\n")
+    lines = fitted(text).split("\n")
     assert max(map(len, lines)) <= width
     assert (lines[0], lines[-1]) == ("before", "after")
     heads = [line for line in lines if line.startswith("| metric")]
@@ -213,30 +202,33 @@ def test_long_name_goes_on_in_the_next_line_and_loses_nothing(
         "needed by": f"run {name}",
         "last used": "2026-11-23",
     }
-    lines = shown(markdown(pl.DataFrame([row]))).split("\n")
+    lines = fitted(markdown(pl.DataFrame([row]))).split("\n")
     assert max(map(len, lines)) <= 80
     cells = [line.split("|") for line in lines if line.startswith("|")]
     assert cells[0][1].strip() == "artifact"
     assert len(cells[0]) == 6
-    assert name in "".join(each[3].strip() for each in cells)
+    assert name in "".join(row_cells[3].strip() for row_cells in cells)
 
 
-def test_each_part_of_a_table_names_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_repeats_the_names_of_its_rows_and_keeps_intervals_on_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = markdown(CARD.select("metric", "zero-shot"))
+    assert fitted(narrow) == narrow
+    columns = ["metric", "one", "other", "difference", "95 % interval", "p (Holm)", "Cohen's h"]
+    row = ["Acc@1", *[".7688"] * 3, "+.0528 to -.1589", ".0044", "+.2712"]
+    lines = fitted(markdown(pl.DataFrame([row], columns, orient="row"))).split("\n")
+    assert max(map(len, lines)) <= 80
+    assert sum("+.0528 to -.1589" in line for line in lines) == 1
     monkeypatch.setenv("COLUMNS", "60")
     rows = [
         {"setting": "zero-shot", "metric": metric, "estimate": "." + "1" * 20, "note": "b" * 20}
         for metric in ("Acc@1", "SD")
     ]
-    lines = shown(markdown(pl.DataFrame(rows))).split("\n")
-    heads = [line for line in lines if "| setting" in line]
+    heads = [line for line in fitted(markdown(pl.DataFrame(rows))).split("\n") if "| set" in line]
     assert len(heads) == 2
     assert all("| metric" in head for head in heads)
-
-
-def test_table_that_fits_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    text = markdown(CARD.select("metric", "zero-shot"))
-    assert shown(text) == text
 
 
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=12), max_size=8).map(" ".join)
@@ -248,24 +240,13 @@ def test_any_table_keeps_its_words(rows: list[tuple[str, ...]]) -> None:
     table = pl.DataFrame(rows, schema=["q", "r", "s", "t", "u"], orient="row")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "60")
-        lines = shown(markdown(table)).split("\n")
+        lines = fitted(markdown(table)).split("\n")
     assert max(map(len, lines)) <= 60
     printed = " ".join(lines).replace("|", " ").split()
     first = {word for row in rows for word in row[0].split()}  # it may stand in each part
-    given_words = sorted(word for row in rows for each in row[1:] for word in each.split())
-    left = [word for word in printed if word in given_words]
+    given_words = sorted(word for row in rows for cell in row[1:] for word in cell.split())
+    kept_words = [word for word in printed if word in given_words]
     for word in given_words:
-        assert word in left
+        assert word in kept_words
         if word not in first:
-            left.remove(word)
-
-
-def test_ends_of_an_interval_stay_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    columns = ["metric", "one", "other", "difference", "95 % interval", "p (Holm)", "Cohen's h"]
-    table = pl.DataFrame(
-        [["Acc@1", *[".7688"] * 3, "+.0528 to -.1589", ".0044", "+.2712"]], columns, orient="row"
-    )
-    lines = shown(markdown(table)).split("\n")
-    assert max(map(len, lines)) <= 80
-    assert sum("+.0528 to -.1589" in line for line in lines) == 1
+            kept_words.remove(word)

@@ -40,9 +40,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
+Fetch = Callable[..., tuple[list[str], list[str]]]
+
+
 @pytest.fixture
-def fetched(hub: Hub) -> Callable[..., tuple[list[str], list[str]]]:
-    """Prefetches the model, and what else is asked; returns the lines and the notes."""
+def fetched(hub: Hub) -> Fetch:
+    """Prefetches the model, and more by overrides; returns the lines and the notes."""
 
     def fetched(*overrides: str) -> tuple[list[str], list[str]]:
         notes: list[str] = []
@@ -50,19 +53,6 @@ def fetched(hub: Hub) -> Callable[..., tuple[list[str], list[str]]]:
         return lines, notes
 
     return fetched
-
-
-def test_resolve_where_the_hub_is_gone_says_that_only_the_cache_answered(
-    hub: Hub, fetched: Callable[..., tuple[list[str], list[str]]]
-) -> None:
-    fetched()
-    model = load(TINY).model
-    assert (resolve(model).revision, resolve(model).offline) == (COMMIT, False)
-    hub.refuse["someone/tiny"] = (503, "")
-    assert (resolve(model).revision, resolve(model).offline) == (COMMIT, True)
-
-
-Fetch = Callable[..., tuple[list[str], list[str]]]
 
 
 def weights(tmp_path: Path) -> Path:
@@ -81,6 +71,9 @@ def test_prefetch_brings_model_and_data_and_says_at_which_commits(
     assert weights(tmp_path).read_bytes() == WEIGHTS
     assert "pytorch_model.bin" not in hub.downloads  # the same weights in another format
     assert notes == []
+    downloads = dict(hub.downloads)
+    fetched("benchmark=myriadlama")
+    assert dict(hub.downloads) == downloads
 
 
 def test_prefetch_leaves_digests_that_no_job_computes_again(
@@ -97,21 +90,18 @@ def test_prefetch_leaves_digests_that_no_job_computes_again(
     assert resolve(load(TINY).model).revision == COMMIT
 
 
-def test_prefetch_again_downloads_nothing(fetched: Fetch, hub: Hub) -> None:
-    fetched("benchmark=myriadlama")
-    before = dict(hub.downloads)
-    fetched("benchmark=myriadlama")
-    assert dict(hub.downloads) == before
-
-
-@pytest.mark.parametrize("offline", [True, False])
 def test_resolve_prefetched_model_without_the_hub_is_its_commit(
-    fetched: Fetch, hub: Hub, offline: bool, monkeypatch: pytest.MonkeyPatch
+    fetched: Fetch, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched()
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+    model = load(TINY).model
+    assert (resolve(model).revision, resolve(model).offline) == (COMMIT, False)
+    hub.refuse["someone/tiny"] = (503, "")
+    assert (resolve(model).revision, resolve(model).offline) == (COMMIT, True)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert resolve(load(TINY).model).revision == COMMIT
+    for offline in (False, True):
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", offline)
+        assert resolve(model).revision == COMMIT
 
 
 def test_prefetch_cut_off_download_goes_on_where_it_was(
@@ -132,11 +122,7 @@ def test_prefetch_corrupt_file_is_named_and_fetched_again(
     assert len(notes) == 1
     assert re.search(naming("someone/tiny", "model.safetensors", "sha256"), notes[0])
     assert weights(tmp_path).read_bytes() == WEIGHTS
-
-
-def test_prefetch_file_damaged_on_disk_is_found(fetched: Fetch, hub: Hub, tmp_path: Path) -> None:
-    fetched()
-    weights(tmp_path).resolve().write_bytes(b"x" * len(WEIGHTS))
+    weights(tmp_path).resolve().write_bytes(b"x" * len(WEIGHTS))  # damaged on the disk
     _, notes = fetched()
     assert "model.safetensors is corrupt" in notes[0]
     assert weights(tmp_path).read_bytes() == WEIGHTS
@@ -172,9 +158,6 @@ def test_prefetch_rate_limit_is_waited_for(
     _, notes = fetched()
     assert notes == [f"the hub limits requests: waiting 0 s ({number}/5)" for number in (1, 2)]
     assert weights(tmp_path).read_bytes() == WEIGHTS
-
-
-def test_prefetch_rate_limit_that_stays_says_so(fetched: Fetch, hub: Hub) -> None:
     hub.limited = 100
     with pytest.raises(InputError, match=naming("someone/tiny", "5 tries", "wait")):
         fetched()
@@ -221,12 +204,12 @@ def test_prefetch_stopped_keeps_whole_files_and_writes_its_token_nowhere(
     assert failed.returncode == 2
     assert "finished files are kept" in failed.stderr
     hub.broken = hub.broken_after_cut = False
-    done = started()
-    assert done.returncode == 0, done.stderr
+    process = started()
+    assert process.returncode == 0, process.stderr
     assert hub.downloads["config.json"] == 1
     assert hub.downloads["model.safetensors"] == 2
     assert f"Bearer {TOKEN}" in hub.tokens
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(written) > 5
-    said = "".join((failed.stdout, failed.stderr, done.stdout, done.stderr))
-    assert not any(TOKEN.encode() in each for each in (*written, said.encode()))
+    printed = "".join((failed.stdout, failed.stderr, process.stdout, process.stderr))
+    assert not any(TOKEN.encode() in content for content in (*written, printed.encode()))

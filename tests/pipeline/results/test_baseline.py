@@ -28,13 +28,13 @@ RUN = "fake-tiny-myriadlama-mini-4-template"
 
 
 def test_accept_records_run_user_commit_and_artifacts(results: str, finished: Plan) -> None:
-    found = baseline.accept("demo", RUN, results)
-    assert found.runs == {"tiny on myriadlama-mini": RUN}
-    assert list(found.metrics.values()) == [finished.branches[0].metrics.folder]
+    accepted = baseline.accept("demo", RUN, results)
+    assert accepted.runs == {"tiny on myriadlama-mini": RUN}
+    assert list(accepted.metrics.values()) == [finished.branches[0].metrics.folder]
     record = json.loads(Path(results, RUN, "run.json").read_text())
-    assert found.commit == record["commit"]
-    assert found.accepted_by
-    assert baseline.history("demo", results) == [found]
+    assert accepted.commit == record["commit"]
+    assert accepted.accepted_by
+    assert baseline.history("demo", results) == [accepted]
 
 
 def test_accept_keeps_those_before(results: str) -> None:
@@ -69,15 +69,15 @@ def test_accept_night_that_did_not_end_or_is_not_there_is_refused(results: str) 
 def test_baseline_command_accepts_and_shows(
     results: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = [f"results={results}"]
-    assert main(["baseline", "show", "demo", *where]) == 2
+    place = [f"results={results}"]
+    assert main(["baseline", "show", "demo", *place]) == 2
     assert "factsweep baseline accept demo RUN" in capsys.readouterr().err
     for _ in range(2):
-        assert main(["baseline", "accept", "demo", RUN, *where]) == 0
+        assert main(["baseline", "accept", "demo", RUN, *place]) == 0
     capsys.readouterr()
-    assert main(["baseline", "show", "demo", *where]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert [RUN in line for line in shown] == [True, True]
-    assert main(["baseline", "accept", "dem0", RUN, *where]) == 2
+    assert main(["baseline", "show", "demo", *place]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [RUN in line for line in lines] == [True, True]
+    assert main(["baseline", "accept", "dem0", RUN, *place]) == 2
     assert "there is no nightly 'dem0'" in capsys.readouterr().err
     assert not Path(results, "baselines/dem0.json").exists()

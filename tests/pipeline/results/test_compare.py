@@ -39,18 +39,18 @@ def results_once(
 ) -> Path:
     """Runs of two models that answer alike, and answers from elsewhere that are wrong on P36."""
     folder = tmp_path_factory.mktemp("results")
-    here = [*common, f"results={folder}"]
-    first = compute_here(load([*here, "run_name=first"]))
+    overrides = [*common, f"results={folder}"]
+    first = compute_here(load([*overrides, "run_name=first"]))
     report.write(first, {"total": 0})
     twin = [f"model.id={make_model('twin')}", "model.name=twin", "run_name=twin"]
-    report.write(compute_here(load([*here, *twin])), {"total": 0})
+    report.write(compute_here(load([*overrides, *twin])), {"total": 0})
     answers = first.branches[0].answers.read_all("generations").select("prompt_id", "text")
     damaged = pl.col("prompt_id").str.starts_with("P36.")
-    given = tmp_path_factory.mktemp("given") / "damaged.parquet"
+    answers_path = tmp_path_factory.mktemp("given") / "damaged.parquet"
     answers.with_columns(text=pl.when(damaged).then(pl.lit("-")).otherwise("text")).write_parquet(
-        given
+        answers_path
     )
-    score(load([*here, f"answers={given}", "run_name=damaged"]))
+    score(load([*overrides, f"answers={answers_path}", "run_name=damaged"]))
     return folder
 
 
@@ -72,70 +72,74 @@ def add(results: Path, common: list[str], compute_here: Compute) -> Add:
 
 
 @pytest.fixture
-def given() -> Comparison:
+def options() -> Comparison:
     small = {"smallest_difference": 0.05, "n_rounds": 50, "min_facts": 13}
     return settings({**small, "decides": ["one_word_ratio"]})
 
 
-def test_compared_models_that_answer_alike_do_not_differ(results: Path, given: Comparison) -> None:
-    (found,) = compared("first", "twin", str(results), given, anyway=False)
-    assert found.pair.names == ("tiny", "twin")
-    assert found.pair.departures == ()
-    assert found.report.tables["facts"].is_empty()
+def test_compared_models_that_answer_alike_do_not_differ(
+    results: Path, options: Comparison
+) -> None:
+    (result,) = compared("first", "twin", str(results), options, anyway=False)
+    assert result.pair.names == ("tiny", "twin")
+    assert result.pair.departures == ()
+    assert result.report.tables["facts"].is_empty()
     enough = settings({"min_facts": 13})
-    (found,) = compared("first", "twin", str(results), enough, anyway=False)
-    assert found.verdict.outcome == "no change"
-    more = settings({"min_facts": 14})
-    (found,) = compared("first", "twin", str(results), more, anyway=False)
-    assert re.search(naming("13 facts", "comparison.min_facts=14"), found.verdict.reason)
+    (result,) = compared("first", "twin", str(results), enough, anyway=False)
+    assert result.verdict.outcome == "no change"
+    stricter = settings({"min_facts": 14})
+    (result,) = compared("first", "twin", str(results), stricter, anyway=False)
+    assert re.search(naming("13 facts", "comparison.min_facts=14"), result.verdict.reason)
 
 
-def test_compared_lost_facts_are_listed_and_a_regression(results: Path, given: Comparison) -> None:
-    (found,) = compared("first", "damaged", str(results), given, anyway=True)
-    lost = found.report.tables["facts"].filter(change="lost")
+def test_compared_lost_facts_are_listed_and_a_regression(
+    results: Path, options: Comparison
+) -> None:
+    (result,) = compared("first", "damaged", str(results), options, anyway=True)
+    lost = result.report.tables["facts"].filter(change="lost")
     assert lost.height > 0
     assert lost["relation"].unique().to_list() == ["P36 capital"]
     assert (lost["right after"] == 0).all()
-    assert found.verdict.outcome == "regression"
-    assert any("generations" in line for line in found.pair.departures)
+    assert result.verdict.outcome == "regression"
+    assert any("generations" in line for line in result.pair.departures)
 
 
 def test_compared_other_facts_are_refused_and_marked_anyway(
-    results: Path, given: Comparison, add: Add
+    results: Path, options: Comparison, add: Add
 ) -> None:
     add("fewer", "benchmark.pairs_per_relation=5")
     with pytest.raises(InputError, match=naming("slice.pairs_per_relation")):
-        list(compared("first", "fewer", str(results), given, anyway=False))
-    (found,) = compared("first", "fewer", str(results), given, anyway=True)
-    assert found.pair.departures == ("facts slice.pairs_per_relation: null → 5",)
-    assert found.report.tables["departures"].height == 1
-    assert found.report.tables["headline"].columns[1:3] == ["first (!)", "fewer (!)"]
-    assert set(found.report.raw["comparison"]["departures"]) == {found.pair.departures[0]}
-    assert re.search(naming("20 prompts of the first", "0 of the second"), found.paired)
+        list(compared("first", "fewer", str(results), options, anyway=False))
+    (result,) = compared("first", "fewer", str(results), options, anyway=True)
+    assert result.pair.departures == ("facts slice.pairs_per_relation: null → 5",)
+    assert result.report.tables["departures"].height == 1
+    assert result.report.tables["headline"].columns[1:3] == ["first (!)", "fewer (!)"]
+    assert set(result.report.raw["comparison"]["departures"]) == {result.pair.departures[0]}
+    assert re.search(naming("20 prompts of the first", "0 of the second"), result.paired)
 
 
 def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
     results: Path, add: Add
 ) -> None:
     add("p30", "benchmark.relations=[P30]")
-    few = settings({"min_facts": 1, "n_rounds": 20})
-    (found,) = compared("first", "p30", str(results), few, anyway=True)
-    (row,) = found.report.tables["paired"].to_dicts()
+    loose = settings({"min_facts": 1, "n_rounds": 20})
+    (result,) = compared("first", "p30", str(results), loose, anyway=True)
+    (row,) = result.report.tables["paired"].to_dicts()
     assert (row["facts"], row["first facts"], row["second facts"]) == (6, 7, 0)
     assert (row["prompts"], row["first prompts"], row["second prompts"]) == (36, 36, 0)
-    (found,) = compared("p30", "first", str(results), few, anyway=True)
-    assert re.search(naming("0 prompts of the first", "36 of the second"), found.paired)
+    (result,) = compared("p30", "first", str(results), loose, anyway=True)
+    assert re.search(naming("0 prompts of the first", "36 of the second"), result.paired)
 
 
 @pytest.mark.slow
 def test_compared_ids_of_other_words_are_not_paired(
-    results: Path, given: Comparison, add: Add, small_rows: pl.DataFrame, tmp_path: Path
+    results: Path, options: Comparison, add: Add, small_rows: pl.DataFrame, tmp_path: Path
 ) -> None:
-    named = pl.col("template").replace("[X] has [Y].", "Of [X], [Y] is the capital.")
-    small_rows.with_columns(named).write_parquet(tmp_path / "rows.parquet")
+    template = pl.col("template").replace("[X] has [Y].", "Of [X], [Y] is the capital.")
+    small_rows.with_columns(template).write_parquet(tmp_path / "rows.parquet")
     add("other", f"benchmark.path={tmp_path}/rows.parquet")
-    (found,) = compared("first", "other", str(results), given, anyway=True)
-    (row,) = found.report.tables["paired"].to_dicts()
+    (result,) = compared("first", "other", str(results), options, anyway=True)
+    (row,) = result.report.tables["paired"].to_dicts()
     # P36 has 9 names of 7 pairs, each in 4 templates, one of which now has other words.
     assert (row["prompts"], row["first prompts"], row["second prompts"]) == (63, 9, 9)
 
@@ -152,52 +156,52 @@ def test_compared_ids_of_other_words_are_not_paired(
     ],
 )
 def test_compared_ways_to_ask_are_paired_by_what_they_share(
-    results: Path, given: Comparison, add: Add, override: str, asked: str, unit: str
+    results: Path, options: Comparison, add: Add, override: str, asked: str, unit: str
 ) -> None:
     add("other", override)
-    (found,) = compared("first", "other", str(results), given, anyway=False)
-    assert f"prompts {asked}" in found.pair.asked
-    assert found.pair.departures == ()
-    (row,) = found.report.tables["paired"].to_dicts()
+    (result,) = compared("first", "other", str(results), options, anyway=False)
+    assert f"prompts {asked}" in result.pair.asked
+    assert result.pair.departures == ()
+    (row,) = result.report.tables["paired"].to_dicts()
     assert (row["by"], row["facts"]) == (unit, 13)
-    raw = found.report.raw["comparison"]
+    raw = result.report.raw["comparison"]
     assert raw.schema["p"] == raw.schema["difference"] == pl.Float64
     # By whatever prompt a fact was sampled, it is not lost.
-    runs = (found.pair.first, found.pair.second)
-    matched = (each.artifacts["matched"].read_all("calibration") for each in runs)
-    first, second = (set(each["pair_id"]) for each in matched)
+    runs = (result.pair.first, result.pair.second)
+    matched = (item.artifacts["matched"].read_all("calibration") for item in runs)
+    first, second = (set(item["pair_id"]) for item in matched)
     assert raw.filter(metric="ovconf")["n_pairs"].max() == len(first & second) > 0
 
 
 def test_compared_by_prompt_takes_nothing_that_only_one_run_asked(
-    results: Path, given: Comparison, add: Add
+    results: Path, options: Comparison, add: Add
 ) -> None:
     add("manual", "prompt.templates=manual")
-    (found,) = compared("first", "manual", str(results), given, anyway=False, unit="prompt")
-    (row,) = found.report.tables["paired"].to_dicts()
+    (result,) = compared("first", "manual", str(results), options, anyway=False, unit="prompt")
+    (row,) = result.report.tables["paired"].to_dicts()
     assert (row["by"], row["prompts"], row["first prompts"]) == ("prompt", 36, 36)
-    raw = found.report.raw["comparison"]
+    raw = result.report.raw["comparison"]
     (overall,) = raw.filter(pl.col("relation_id").is_null(), metric="acc_at_1").to_dicts()
     assert (overall["n_prompts"], overall["difference"]) == (36, 0)
-    assert found.report.tables["facts"].is_empty()  # the same prompts, and the same answers
-    (found,) = compared("first", "twin", str(results), given, anyway=False, unit="fact")
-    assert found.report.raw["comparison"]["paired_by"].unique().to_list() == ["fact"]
+    assert result.report.tables["facts"].is_empty()  # the same prompts, and the same answers
+    (result,) = compared("first", "twin", str(results), options, anyway=False, unit="fact")
+    assert result.report.raw["comparison"]["paired_by"].unique().to_list() == ["fact"]
 
 
 def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
-    results: Path, given: Comparison, monkeypatch: pytest.MonkeyPatch
+    results: Path, options: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for noisy in ("first", "damaged"):
         monkeypatch.setattr(
             "factsweep.pipeline.results.compare.flip_rate",
             lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
         )
-        (found,) = compared("first", "damaged", str(results), given, anyway=True)
-        assert found.verdict.outcome != "regression"
+        (result,) = compared("first", "damaged", str(results), options, anyway=True)
+        assert result.verdict.outcome != "regression"
 
 
 def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
-    results: Path, given: Comparison, monkeypatch: pytest.MonkeyPatch
+    results: Path, options: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[pl.DataFrame] = []
 
@@ -206,31 +210,31 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
         return judge_rows(rows, bar)
 
     monkeypatch.setattr("factsweep.pipeline.results.compare.judge_rows", seen)
-    (found,) = compared("first", "damaged", str(results), given, anyway=True)
-    (alone,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
-    among = found.report.raw["comparison"].filter(pl.col("relation_id").is_null())
-    assert alone["metric"] == "one_word_ratio"
-    assert alone["p_holm"] == alone["p"]
-    assert alone["p"] < among.filter(metric="one_word_ratio")["p_holm"].item()
+    (result,) = compared("first", "damaged", str(results), options, anyway=True)
+    (overall_row,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
+    among = result.report.raw["comparison"].filter(pl.col("relation_id").is_null())
+    assert overall_row["metric"] == "one_word_ratio"
+    assert overall_row["p_holm"] == overall_row["p"]
+    assert overall_row["p"] < among.filter(metric="one_word_ratio")["p_holm"].item()
 
 
 def test_compared_settings_of_a_run_are_named_after_the_colon_and_those_there_are_are_said(
-    results: Path, given: Comparison, add: Add
+    results: Path, options: Comparison, add: Add
 ) -> None:
     add("two", "sweep.prompts=[zero-shot,4-template]")
-    (found,) = compared("two:zero-shot", "two:4-template", str(results), given, anyway=False)
-    assert found.pair.names == ("zero-shot", "4-template")
-    assert re.search(naming("72 prompts of 13 facts", "template and name"), found.paired)
-    (found,) = compared("two:zero-shot", "first", str(results), given, anyway=False, unit="fact")
-    assert re.search(naming("13 facts", "72 prompts in the first"), found.paired)
-    (found,) = compared("two", "first", str(results), given, anyway=False)
-    assert found.pair.title == "4-template"
+    (result,) = compared("two:zero-shot", "two:4-template", str(results), options, anyway=False)
+    assert result.pair.names == ("zero-shot", "4-template")
+    assert re.search(naming("72 prompts of 13 facts", "template and name"), result.paired)
+    (result,) = compared("two:zero-shot", "first", str(results), options, anyway=False, unit="fact")
+    assert re.search(naming("13 facts", "72 prompts in the first"), result.paired)
+    (result,) = compared("two", "first", str(results), options, anyway=False)
+    assert result.pair.title == "4-template"
     with pytest.raises(InputError, match=naming("setting 5-shot", "zero-shot", "4-template")):
-        list(compared("two:5-shot", "first", str(results), given, anyway=False))
+        list(compared("two:5-shot", "first", str(results), options, anyway=False))
     add("others", "sweep.prompts=[zero-shot,4-relation]")
     has = naming("zero-shot, 4-relation", "first:4-template others:zero-shot")
     with pytest.raises(InputError, match=has):
-        list(compared("first", "others", str(results), given, anyway=False))
+        list(compared("first", "others", str(results), options, anyway=False))
 
 
 def test_settings_what_does_not_fit_is_named(subtests: pytest.Subtests) -> None:
@@ -247,16 +251,16 @@ def test_settings_what_does_not_fit_is_named(subtests: pytest.Subtests) -> None:
 def test_compare_command_gate_tells_regression_from_little_evidence(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = [f"results={results}", "--gate"]
-    few = "min_facts=13"
-    changed = [few, "smallest_difference=0.05", "n_rounds=50", "decides=[one_word_ratio]"]
-    assert main(["compare", "first", "damaged", *changed, *where, "--anyway"]) == 3
+    place = [f"results={results}", "--gate"]
+    loose = "min_facts=13"
+    changed = [loose, "smallest_difference=0.05", "n_rounds=50", "decides=[one_word_ratio]"]
+    assert main(["compare", "first", "damaged", *changed, *place, "--anyway"]) == 3
     printed = capsys.readouterr().out
     assert "regression: one_word_ratio" in printed
     assert re.search(naming("damaged", "first", "72 prompts of 13 facts"), printed)
     assert "(!) differs in more than model, setting and seed: generations" in printed
-    assert main(["compare", "first", "twin", *where]) == 4
-    assert main(["compare", "first", "twin", few, *where]) == 0
+    assert main(["compare", "first", "twin", *place]) == 4
+    assert main(["compare", "first", "twin", loose, *place]) == 0
     folder = results / "compare" / "first" / "to" / "damaged" / "myriadlama-mini-4-template"
     assert (folder / "figures" / "differences.png").exists()
     assert pl.read_csv(folder / "tables" / "moves.csv").height == 5

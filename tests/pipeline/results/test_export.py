@@ -53,8 +53,8 @@ def exported(results: Path, form: str) -> Path:
 
 def test_export_tables_read_back(results: Path, metrics: pl.DataFrame) -> None:
     assert pl.read_parquet(exported(results, "parquet")).equals(metrics)
-    found = pl.read_csv(exported(results, "csv"), schema=metrics.schema)
-    assert found.equals(metrics.with_columns(pl.col("value", "ci_low", "ci_high").round(4)))
+    read_metrics = pl.read_csv(exported(results, "csv"), schema=metrics.schema)
+    assert read_metrics.equals(metrics.with_columns(pl.col("value", "ci_low", "ci_high").round(4)))
     lines = exported(results, "markdown").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert rows[0] == metrics.columns
@@ -74,9 +74,9 @@ def test_export_lm_eval_has_the_numbers_at_the_harness_place(
     file = results / NAME / "run.json"
     time = json.loads(file.read_text())["started"].removesuffix("+00:00").replace(":", "-")
     assert path.name == f"results_{time}.json"
-    whole = metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")
-    found = json.loads(path.read_text())["results"]["myriadlama-mini_4-template"]
-    assert found["acc_at_1,none"] == whole["value"][0]
+    overall = metrics.filter(pl.col("slice").is_null(), metric="acc_at_1")
+    harness = json.loads(path.read_text())["results"]["myriadlama-mini_4-template"]
+    assert harness["acc_at_1,none"] == overall["value"][0]
     assert exported(results, "lm-eval") == path
     rewrite(file, lambda record: record.pop("started"))
     with pytest.raises(InputError, match=naming("note", "when", "run")):
@@ -119,17 +119,19 @@ def test_export_mlflow_is_read_back_from_a_folder_and_from_its_server(
     for variable in ("MLFLOW_ALLOW_FILE_STORE", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(variable, raising=False)
     out = tmp_path / "runs"
-    said = export(NAME, str(results), "mlflow", str(out))
-    assert said.startswith(f"file://{out}, run ")
-    found = mlflow.MlflowClient(out.as_uri()).get_run(said.rpartition(" ")[2])
-    assert found.data.metrics == mlflow_metrics(metrics)
+    address = export(NAME, str(results), "mlflow", str(out))
+    assert address.startswith(f"file://{out}, run ")
+    mlflow_run = mlflow.MlflowClient(out.as_uri()).get_run(address.rpartition(" ")[2])
+    assert mlflow_run.data.metrics == mlflow_metrics(metrics)
     mlflow.set_tracking_uri(None)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
     run_id = export(NAME, str(results), "mlflow", None).rpartition(" ")[2]
     client = mlflow.MlflowClient()
-    found = client.get_run(run_id)
-    assert found.data.metrics == mlflow_metrics(metrics)
-    assert found.data.params["model.name"] == "tiny"
-    assert found.data.params["decoding.samples.n_prompts"] == "8"
-    assert found.data.tags["version.factsweep"]
-    assert "tables/headline.md" in [each.path for each in client.list_artifacts(run_id, "tables")]
+    mlflow_run = client.get_run(run_id)
+    assert mlflow_run.data.metrics == mlflow_metrics(metrics)
+    assert mlflow_run.data.params["model.name"] == "tiny"
+    assert mlflow_run.data.params["decoding.samples.n_prompts"] == "8"
+    assert mlflow_run.data.tags["version.factsweep"]
+    assert "tables/headline.md" in [
+        artifact.path for artifact in client.list_artifacts(run_id, "tables")
+    ]

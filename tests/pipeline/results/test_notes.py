@@ -17,7 +17,7 @@ import factsweep
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Refused, Request
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline.results.notes import PLACES, alike, leaks, said
+from factsweep.pipeline.results.notes import PLACES, alike, leak_notes, leaks
 from factsweep.pipeline.results.past import branches
 from factsweep.pipeline.results.report import report
 from factsweep.pipeline.runs import run as running
@@ -60,8 +60,8 @@ def test_alike_tells_what_most_answers_have_in_common(subtests: pytest.Subtests)
         "few": ([""] * 19, None),
         "none": ([], None),
     }
-    for what, (texts, words) in cases.items():
-        with subtests.test(what):
+    for case, (texts, words) in cases.items():
+        with subtests.test(case):
             answers = pl.DataFrame({"text": texts}, schema={"text": pl.String})
             sentences = list(alike(answers.with_columns(finish_reason=pl.lit("stop"))))
             assert len(sentences) == (words is not None)
@@ -84,11 +84,11 @@ def test_run_says_why_prompts_have_no_answer(
     with caplog.at_level(logging.WARNING):
         running.measure_run(run, lambda plan: make_here(plan, Filtered()))
     strict = planned(small_settings("decoding.samples.n_prompts=0"))
-    where = f"in [^ ]*{strict.branches[0].answers.folder}/errors[.]"
-    with pytest.raises(DecodingError, match=where):
+    pattern = f"in [^ ]*{strict.branches[0].answers.folder}/errors[.]"
+    with pytest.raises(DecodingError, match=pattern):
         running.check_failed(strict)
     page = Path(run.results, run.name, "index.html").read_text()
-    logged = "\n".join(each.getMessage() for each in caplog.records)
+    logged = "\n".join(log_record.getMessage() for log_record in caplog.records)
     for text in (page, logged):
         assert re.search(naming("10 prompts", "content_filter 10"), text)
 
@@ -101,7 +101,7 @@ def test_run_of_thoughts_says_so_in_its_log_on_its_page_and_in_a_report(
     with caplog.at_level(logging.WARNING):
         running.measure_run(run, lambda plan: make_here(plan, engine))
     words = "begin with a thought"
-    assert any(words in each.getMessage() for each in caplog.records)
+    assert any(words in log_record.getMessage() for log_record in caplog.records)
     assert words in Path(run.results, run.name, "index.html").read_text()
     assert any(words in line for line in report([run.name], run.results, f"{run.results}/report"))
 
@@ -117,18 +117,20 @@ def test_page_of_a_model_that_thinks_shows_each_thought_beside_its_prompt(
     page = Path(run.results, run.name, "index.html").read_text()
     (payload,) = re.findall(r'id="payload">([^<]+)<', page)
     facts = json.loads(gzip.decompress(base64.b64decode(payload)))["facts"]
-    examples = [each for fact in facts for asked in fact[3] if asked for each in asked[3]]
-    assert all(re.fullmatch(r"\d+ is a number", each[6]) for each in examples)
+    examples = [
+        example for fact in facts for setting in fact[3] if setting for example in setting[3]
+    ]
+    assert all(re.fullmatch(r"\d+ is a number", example[6]) for example in examples)
     assert len(examples) > 20
 
 
 def _place(prompt: str, labels: list[str]) -> str:
     """Where an answer stands, by the lines of a prompt."""
-    *before, asked, _ = prompt.split("\n")
-    shown = [line.removeprefix("A: ").rstrip(".") for line in before if line.startswith("A: ")]
-    if set(shown) & set(labels):
+    *lines, question, _ = prompt.split("\n")
+    answers = [line.removeprefix("A: ").rstrip(".") for line in lines if line.startswith("A: ")]
+    if set(answers) & set(labels):
         return PLACES[0]
-    return PLACES[1] if any(f" {label} " in f" {asked} " for label in labels) else PLACES[2]
+    return PLACES[1] if any(f" {label} " in f" {question} " for label in labels) else PLACES[2]
 
 
 @pytest.mark.parametrize("prompt", ["zero-shot", "4-template"])
@@ -139,26 +141,26 @@ def test_leaks_are_those_of_a_loop_over_texts(small_settings: Settings, prompt: 
     by_place: dict[str, dict[str, list[bool]]] = {}
     for row in loaded.answers().iter_rows(named=True):
         facts = loaded.facts.pairs.filter(pair_id=row["pair_id"])["objects"].item()
-        place = _place(row["prompt"], [label for each in facts for label in each["labels"]])
+        place = _place(row["prompt"], [label for line in facts for label in line["labels"]])
         by_place.setdefault(place, {}).setdefault(row["pair_id"], []).append(row["correct"])
-    found = leaks(branches(run.results, [run.name]))
+    leaking = leaks(branches(run.results, [run.name]))
     if set(by_place) == {PLACES[-1]}:
-        assert found.is_empty()
+        assert leaking.is_empty()
         assert "leaks" not in loaded.tables
         return
     expected = {
         place: (sum(map(len, pairs.values())), mean(map(mean, pairs.values())))
         for place, pairs in by_place.items()
     }
-    told = {
-        place: (n, value) for place, n, value in found.select("place", "n", "value").iter_rows()
+    measured = {
+        place: (n, value) for place, n, value in leaking.select("place", "n", "value").iter_rows()
     }
-    assert told.keys() == expected.keys()
+    assert measured.keys() == expected.keys()
     for place, (n, value) in expected.items():
-        assert told[place] == (n, pytest.approx(value))
+        assert measured[place] == (n, pytest.approx(value))
     page = Path(run.results, run.name, "index.html").read_text()
     n_leaking = sum(n for place, (n, _) in expected.items() if place != PLACES[-1])
-    lines = list(said(found))
+    lines = list(leak_notes(leaking))
     assert len(lines) == (n_leaking > sum(n for n, _ in expected.values()) / 10)
-    assert all(f"{n_leaking:,} of" in each and each[:40] in page for each in lines)
-    assert pl.read_csv(Path(run.results, run.name, "tables/leaks.csv")).height == found.height
+    assert all(f"{n_leaking:,} of" in line and line[:40] in page for line in lines)
+    assert pl.read_csv(Path(run.results, run.name, "tables/leaks.csv")).height == leaking.height

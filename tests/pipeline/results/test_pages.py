@@ -36,7 +36,9 @@ class Hostile(FakeEngine):
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for answer in super().answers(requests):
-            completions = tuple(replace(each, text=HOSTILE) for each in answer.completions)
+            completions = tuple(
+                replace(completion, text=HOSTILE) for completion in answer.completions
+            )
             yield replace(answer, completions=completions)
 
 
@@ -83,9 +85,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(executable_path=driver)
-    found = webdriver.Chrome(options=options, service=service)
-    yield found
-    found.quit()
+    driver_session = webdriver.Chrome(options=options, service=service)
+    yield driver_session
+    driver_session.quit()
 
 
 def opened(browser: Any, page: Path, *, width: int = 1280, scheme: str = "light") -> None:
@@ -99,7 +101,7 @@ def opened(browser: Any, page: Path, *, width: int = 1280, scheme: str = "light"
         browser.get_log(log)  # what came before is another page's
     browser.get(page.as_uri())
     ready = "return document.getElementById('count').textContent.endsWith('facts')"
-    wait(browser, 20).until(lambda found: found.execute_script(ready))
+    wait(browser, 20).until(lambda session: session.execute_script(ready))
 
 
 @pytest.mark.browser
@@ -108,14 +110,14 @@ def test_page_opens_from_disk_without_error_or_request(browser: Any, results: Pa
     opened(browser, page)
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [
+    urls = [
         event["params"]["request"]["url"]
         for event in events
         if event["method"] == "Network.requestWillBeSent"
     ]
-    assert page.as_uri() in asked
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert {url for url in asked if url.startswith("file:")} == {page.as_uri()}
+    assert page.as_uri() in urls
+    assert [url for url in urls if not url.startswith(("file:", "data:"))] == []
+    assert {url for url in urls if url.startswith("file:")} == {page.as_uri()}
 
 
 @pytest.mark.browser
@@ -138,8 +140,8 @@ def test_page_search_by_keyboard_alone_shows_a_subjects_answers(
         chains(browser).send_keys(keys.TAB).perform()
     chains(browser).send_keys(keys.ENTER).perform()
     wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
-    shown = "return document.querySelector('.fact[open] .body')?.innerText ?? ''"
-    text = wait(browser, 10).until(lambda found: found.execute_script(shown))
+    script = "return document.querySelector('.fact[open] .body')?.innerText ?? ''"
+    text = wait(browser, 10).until(lambda session: session.execute_script(script))
     assert "Right answer: Africa" in text
     assert "Ghana lies in [MASK]." in text
 
@@ -150,7 +152,7 @@ def test_page_hostile_answers_are_shown_as_text(browser: Any, results: Path) -> 
     browser.execute_script("document.querySelector('.fact').open = true")
     waited = "return document.querySelector('.fact .body')?.innerText ?? ''"
     wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
-    text = wait(browser, 10).until(lambda found: found.execute_script(waited))
+    text = wait(browser, 10).until(lambda session: session.execute_script(waited))
     assert HOSTILE in text
     assert browser.title == "hostile on myriadlama-mini"
     assert browser.execute_script("return document.querySelectorAll('main img').length") == 0
@@ -169,7 +171,9 @@ def test_page_dark_scheme_changes_background_and_figures(browser: Any, results: 
         )
     light, dark = colours
     assert light[0] == "rgb(255, 255, 255)"
-    assert all(one != other for one, other in zip(light, dark, strict=True))
+    assert all(
+        light_colour != dark_colour for light_colour, dark_colour in zip(light, dark, strict=True)
+    )
 
 
 @pytest.mark.browser
@@ -185,16 +189,20 @@ def test_page_searched_fact_shows_its_prompt_in_full_with_all_samples(
     """
     browser.execute_script(search)
     wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
-    shown = "return [...document.querySelectorAll('.fact[open] .full')].length"
-    wait(browser, 10).until(lambda found: found.execute_script(shown) > 0)
+    script = "return [...document.querySelectorAll('.fact[open] .full')].length"
+    wait(browser, 10).until(lambda session: session.execute_script(script) > 0)
     browser.execute_script("document.querySelectorAll('.full').forEach(each => each.open = true)")
     text = browser.execute_script("return document.querySelector('.fact[open]').innerText")
     assert "Predict the [MASK] in each sentence in one word.\nQ: " in text
     samples = results.parent / "artifacts" / "samples"
-    drawn = pl.concat([pl.read_parquet(each) for each in samples.glob("*/samples/P30.parquet")])
-    mine = drawn.filter(pl.col("prompt_id").str.starts_with("P30.Q1."))  # Ghana is the second
-    assert mine.height > 0
-    for sample in mine.explode("texts")["texts"].unique():
+    sample_rows = pl.concat(
+        [pl.read_parquet(path) for path in samples.glob("*/samples/P30.parquet")]
+    )
+    ghana_rows = sample_rows.filter(
+        pl.col("prompt_id").str.starts_with("P30.Q1.")
+    )  # Ghana is the second
+    assert ghana_rows.height > 0
+    for sample in ghana_rows.explode("texts")["texts"].unique():
         assert " ".join(sample.split()) in " ".join(text.split())
     assert "samples, " in text
 
@@ -262,9 +270,9 @@ def test_page_of_a_run_says_what_was_run_and_warns_of_foreign_code(results: Path
 
 
 def test_page_compares_its_settings_in_a_section(results: Path) -> None:
-    found = sections(results / "plain" / "index.html")["comparisons"]
-    assert "demonstrations" in found
-    assert "13720 and 0 prompts" in " ".join(found.split())
+    section = sections(results / "plain" / "index.html")["comparisons"]
+    assert "demonstrations" in section
+    assert "13720 and 0 prompts" in " ".join(section.split())
     raw = pl.read_parquet(results / "plain" / "effects.parquet")
     assert set(raw["metric"]) >= {"acc_at_1", "consist"}
     assert raw["p"].drop_nulls().is_between(0, 1).all()
@@ -272,8 +280,8 @@ def test_page_compares_its_settings_in_a_section(results: Path) -> None:
 
 def test_page_of_several_runs_has_a_column_each_and_the_index_lists_it(results: Path) -> None:
     folder = results / "report"
-    together = sections(folder / "myriadlama-mini" / "index.html")
+    page = sections(folder / "myriadlama-mini" / "index.html")
     for run in ("tiny zero-shot", "hostile 4-template"):
-        assert run in together["headline"]
-        assert run in together["relations"]
+        assert run in page["headline"]
+        assert run in page["relations"]
     assert 'href="myriadlama-mini/index.html"' in (folder / "index.html").read_text()

@@ -43,29 +43,22 @@ def results(done: Plan) -> Path:
     return Path(done.run.results) / done.run.name
 
 
-def test_report_metrics_are_those_of_the_artifacts(done: Plan, results: Path) -> None:
-    written = pl.read_parquet(results / "metrics.parquet")
-    assert written.equals(done.branches[0].metrics.read_all("metrics"))
-
-
-def test_report_tables_are_markdown_and_csv_of_the_same_rows(results: Path) -> None:
+def test_report_writes_metrics_tables_and_a_record_without_secrets(
+    done: Plan, results: Path
+) -> None:
+    metrics = pl.read_parquet(results / "metrics.parquet")
+    assert metrics.equals(done.branches[0].metrics.read_all("metrics"))
     for name in ("headline", "calibration"):
         rows = pl.read_csv(results / f"tables/{name}.csv", infer_schema=False).rows()
         lines = (results / f"tables/{name}.md").read_text().splitlines()
         cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines[2:]]
         assert cells == [tuple("–" if v is None else v for v in row) for row in rows]
-
-
-def test_report_record_says_what_was_run(done: Plan, results: Path) -> None:
     record = json.loads((results / "run.json").read_text())
     assert record["model_revision"] == done.weights.revision
     assert record["run"]["model"]["name"] == "tiny"
     assert record["versions"].keys() >= {"python", "ray", "polars", "transformers"}
     folders = [artifact.folder for artifact in done.branches[0].artifacts()]
     assert record["artifacts"] == {"4-template": folders}
-
-
-def test_report_record_holds_no_secret(results: Path) -> None:
     for path in results.rglob("*"):
         assert path.is_dir() or b"hf_notforanyone" not in path.read_bytes()
 
@@ -74,23 +67,23 @@ def test_report_record_holds_no_secret(results: Path) -> None:
 def test_report_is_written_again_and_keeps_when_the_run_began_and_its_cost(
     done: Plan, results: Path, tmp_path: Path
 ) -> None:
-    there = tmp_path / done.run.name
-    shutil.copytree(results, there)
+    folder = tmp_path / done.run.name
+    shutil.copytree(results, folder)
     plan = replace(done, run=replace(done.run, results=str(tmp_path)))
-    table, name = there / "tables/cost.md", there / "run.json"
-    text, before = table.read_text(), json.loads(name.read_text())
+    table, name = folder / "tables/cost.md", folder / "run.json"
+    text, old_record = table.read_text(), json.loads(name.read_text())
     for harm in (
         lambda: table.write_text("| stage |"),
-        (there / "metrics.parquet").unlink,
-        (there / "estimates.md").touch,
+        (folder / "metrics.parquet").unlink,
+        (folder / "estimates.md").touch,
     ):
         harm()
         metrics = run(plan.run)
         assert metrics.equals(pl.read_parquet(results / "metrics.parquet"))
         assert table.read_text() == text
-        after = json.loads(name.read_text())
-        assert [after[each] for each in TAKEN] == [before[each] for each in TAKEN]
-    assert not (there / "estimates.md").exists()
+        new_record = json.loads(name.read_text())
+        assert [new_record[field] for field in TAKEN] == [old_record[field] for field in TAKEN]
+    assert not (folder / "estimates.md").exists()
 
 
 @pytest.mark.slow
@@ -102,19 +95,19 @@ def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
         plan = compute_here(small_settings("run_name=mine", "prompt=zero-shot", *overrides))
         report.write(plan, {"total": 0}, earlier(Store(plan.run.folder)))
         top = Path(plan.run.results) / "mine"
-        there = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
-        assert there == {"run.json", *json.loads((top / "run.json").read_text())["files"]}
+        files = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
+        assert files == {"run.json", *json.loads((top / "run.json").read_text())["files"]}
         if not overrides:
-            first = there
-    assert there < first
+            first = files
+    assert files < first
 
 
 @pytest.mark.slow
 def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     small_settings: Settings, compute_here: Compute
 ) -> None:
-    few = ("run_name=mine", "prompt=zero-shot", "decoding.samples.n_prompts=0")
-    first = compute_here(small_settings(*few))
+    overrides = ("run_name=mine", "prompt=zero-shot", "decoding.samples.n_prompts=0")
+    first = compute_here(small_settings(*overrides))
     report.write(first, {"total": 0})
     exported = Path(export("mine", first.run.results, "csv", None))
     report.write(first, {"total": 0}, earlier(Store(first.run.folder)))
@@ -122,7 +115,9 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     estimates = [exported.parents[1] / name for name in (*ESTIMATES, "variance.parquet")]
     for path in estimates:
         path.touch()
-    report.write(compute_here(small_settings(*few, "benchmark.relations=[P36]")), {"total": 0})
+    report.write(
+        compute_here(small_settings(*overrides, "benchmark.relations=[P36]")), {"total": 0}
+    )
     assert not any(path.exists() for path in (exported, *estimates))
 
 
@@ -130,13 +125,15 @@ def test_replaced_results_of_another_run_are_announced_with_what_differs(
     done: Plan, results: Path, small: list[str], tmp_path: Path
 ) -> None:
     store = Store(done.run.folder)
-    found = earlier(store)
-    assert replaced(store, found, done) is None
+    record = earlier(store)
+    assert replaced(store, record, done) is None
     common = [*small, f"artifacts={done.run.artifacts}", f"results={done.run.results}", "seed=1"]
-    said = replaced(store, found, planned(load([*common, "prompt=zero-shot"])))
-    assert '(seed: 0 → 1; settings: "4-template" → "zero-shot")' in str(said)
-    said = replaced(store, found, planned(load([*common, f"run_name={done.run.name}"])))
-    assert re.search(naming(results, "(seed: 0 → 1)", "will be replaced", "run_name=…"), str(said))
+    warning = replaced(store, record, planned(load([*common, "prompt=zero-shot"])))
+    assert '(seed: 0 → 1; settings: "4-template" → "zero-shot")' in str(warning)
+    warning = replaced(store, record, planned(load([*common, f"run_name={done.run.name}"])))
+    assert re.search(
+        naming(results, "(seed: 0 → 1)", "will be replaced", "run_name=…"), str(warning)
+    )
     (tmp_path / "run.json").write_text("{}")
     assert earlier(Store(str(tmp_path))) == {}
     assert replaced(Store(str(tmp_path)), {}, done) is None

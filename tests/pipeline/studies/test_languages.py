@@ -46,35 +46,35 @@ def asked(tmp_path: Path) -> list[str]:
         path = tmp_path / "xfactr" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    given = [
+    overrides = [
         *("benchmark=xfactr", f"benchmark.path={tmp_path}/xfactr", "metrics.n_draws=2"),
         *("metrics.n_rounds=20", f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"),
     ]
     for n, language in enumerate(SPOKEN):
-        (branch,) = planned(load([*given, f"benchmark.language={language}"])).branches
+        (branch,) = planned(load([*overrides, f"benchmark.language={language}"])).branches
         branch.step(branch.facts).run()
         branch.step(branch.prompts).run()
         prompts = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")
         said = {f"P19.{fact}": each[1 + n] for fact, each in FACTS.items()}
         text = pl.col("pair_id").cast(pl.String).replace_strict(said)
         prompts.select("prompt_id", text=text).write_parquet(tmp_path / f"{language}.parquet")
-    return [*given, f"answers='{tmp_path}/${{benchmark.language}}.parquet'"]
+    return [*overrides, f"answers='{tmp_path}/${{benchmark.language}}.parquet'"]
 
 
 @pytest.mark.slow
 def test_study_along_languages_tells_what_both_know_and_one_alone(
     asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["study", "tongues", *asked, "benchmark.language=ru,es", "--axis=language"]
-    assert main(given) == 0
+    command = ["study", "tongues", *asked, "benchmark.language=ru,es", "--axis=language"]
+    assert main(command) == 0
     printed = capsys.readouterr().out
     assert re.search(r"\| ru +\| es +\| 6 +\| 3 +\| 2 +\| \.6667", printed), printed
     out = tmp_path / "results/tongues/report"
-    (found,) = out.glob("languages-*.parquet")
-    rows = pl.read_parquet(found).select("language", "other", "n_known", "n_shared", "consist")
+    (path,) = out.glob("languages-*.parquet")
+    rows = pl.read_parquet(path).select("language", "other", "n_known", "n_shared", "consist")
     assert rows.rows() == [("ru", "es", 3, 2, 0.5), ("es", "ru", 3, 2, 0.5)]
-    (alone,) = (out / "tables").glob("known-alone-*.csv")
-    told = pl.read_csv(alone).rows()
-    assert told == [("es", "P19", "Q4", "Oslo"), ("ru", "P19", "Q1", "Рим")]
+    (alone_path,) = (out / "tables").glob("known-alone-*.csv")
+    rows_alone = pl.read_csv(alone_path).rows()
+    assert rows_alone == [("es", "P19", "Q4", "Oslo"), ("ru", "P19", "Q1", "Рим")]
     assert list((out / "figures").glob("languages-*.svg"))
     assert "Known in one language alone" in (out / "xfactr/index.html").read_text()

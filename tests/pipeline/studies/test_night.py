@@ -10,18 +10,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
 from factsweep.operators.errors import DecodingError, InputError
+from factsweep.operators.methods.method import Report
+from factsweep.operators.metrics.comparing.verdict import Verdict
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.compare import compared, settings
+from factsweep.pipeline.results.compare import Compared
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.studies import asking
 from factsweep.pipeline.studies import night as nightly
@@ -62,8 +65,8 @@ def written(slice_of: Callable[[int], list[str]], nightly_file: Callable[..., st
     """Writes a nightly on so many pairs a relation; returns its file."""
 
     def written(pairs: int = 10, runs: list[list[str]] | None = None, **changes: Any) -> str:
-        given = [slice_of(pairs)] if runs is None else runs
-        return nightly_file(f"planted{pairs}", given, **changes)
+        run_overrides = [slice_of(pairs)] if runs is None else runs
+        return nightly_file(f"planted{pairs}", run_overrides, **changes)
 
     return written
 
@@ -73,12 +76,12 @@ def answers(slice_of: Callable[[int], list[str]], tmp_path: Path) -> Answers:
     """Writes answers to a slice: two of three templates are right, but in one relation none."""
 
     def answers(pairs: int = 10, damaged: str | None = None) -> str:
-        asked = labelled_prompts(load([*slice_of(pairs), f"artifacts={tmp_path}/artifacts"]))
+        prompts = labelled_prompts(load([*slice_of(pairs), f"artifacts={tmp_path}/artifacts"]))
         template = pl.col("template_id").str.extract(r"(\d+)$").cast(pl.Int64)
         wrong = (template % 3 == 0) | (pl.col("pair_id").str.starts_with(f"{damaged}."))
         path = tmp_path / f"{damaged}{pairs}.parquet"
         text = pl.when(wrong).then(pl.lit("no idea")).otherwise("label")
-        asked.select("prompt_id", text=text).write_parquet(path)
+        prompts.select("prompt_id", text=text).write_parquet(path)
         return str(path)
 
     return answers
@@ -89,9 +92,9 @@ def night(tmp_path: Path) -> Callable[[str, str, int], int]:
     """Runs a night of a month on answers; returns the exit code."""
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
 
-    def night(given: str, answers: str, day: int) -> int:
-        asked = ["nightly", given, f"answers={answers}", *folders]
-        return main([*asked, "--date", f"2026-11-{day:02}"])
+    def night(nightly_path: str, answers: str, day: int) -> int:
+        command = ["nightly", nightly_path, f"answers={answers}", *folders]
+        return main([*command, "--date", f"2026-11-{day:02}"])
 
     return night
 
@@ -100,7 +103,7 @@ def night(tmp_path: Path) -> Callable[[str, str, int], int]:
 def accept(tmp_path: Path) -> Callable[[str, str], int]:
     """Accepts a night as the baseline; returns the exit code."""
     results = [f"results={tmp_path}/results"]
-    return lambda given, run: main(["baseline", "accept", given, run, *results])
+    return lambda nightly_path, run: main(["baseline", "accept", nightly_path, run, *results])
 
 
 Act = Callable[..., int]
@@ -110,16 +113,16 @@ Act = Callable[..., int]
 def test_nightly_accepted_night_that_was_run_again_otherwise_is_no_baseline(
     written: Nightly, answers: Answers, night: Act, accept: Act, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given, right, wrong = written(5), answers(5), answers(5, damaged=DAMAGED)
-    assert night(given, right, 1) == 4
-    assert accept(given, "planted5-2026-11-01") == 0
+    nightly_path, right, wrong = written(5), answers(5), answers(5, damaged=DAMAGED)
+    assert night(nightly_path, right, 1) == 4
+    assert accept(nightly_path, "planted5-2026-11-01") == 0
     capsys.readouterr()
     for day in (1, 2):  # it would be compared with itself, and the next with it
-        assert night(given, wrong, day) == 2
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert "is not what " in said
-        assert re.search(naming("was run again", "run it as it was", "acc"), said)
-    assert night(given, right, 1) in (0, 4)
+        assert night(nightly_path, wrong, day) == 2
+        sentence = capsys.readouterr().err.splitlines()[-1]
+        assert "is not what " in sentence
+        assert re.search(naming("was run again", "run it as it was", "acc"), sentence)
+    assert night(nightly_path, right, 1) in (0, 4)
 
 
 def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
@@ -130,14 +133,14 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given, right, wrong = written(), answers(), answers(damaged=DAMAGED)
-    assert night(given, right, 1) == 4
+    nightly_path, right, wrong = written(), answers(), answers(damaged=DAMAGED)
+    assert night(nightly_path, right, 1) == 4
     advice = re.search(r"factsweep (baseline accept .*)", capsys.readouterr().out)
     assert advice is not None
     assert main(shlex.split(advice[1])) == 0
-    assert night(given, right, 2) == 0
+    assert night(nightly_path, right, 2) == 0
     assert "0 lost, 0 gained" in capsys.readouterr().out
-    assert night(given, wrong, 3) == 3
+    assert night(nightly_path, wrong, 3) == 3
     printed = capsys.readouterr().out
     assert re.search(rf"regression: acc_at_1.* acc_at_1 in {DAMAGED} fell by", printed)
     assert "10 lost, 0 gained" in printed
@@ -156,7 +159,7 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     worst = relations.filter(pl.col("relation").str.starts_with(DAMAGED), known="oracle")
     assert worst.select("facts", "gained", "lost").row(0) == (10, 0, 10)
     # The damage was never accepted: the next night is compared with the first again.
-    assert night(given, right, 4) == 0
+    assert night(nightly_path, right, 4) == 0
 
 
 @pytest.mark.slow
@@ -172,8 +175,8 @@ def test_nightly_of_several_runs_the_worst_decides(
 
     def night(day: int, **models: str) -> int:
         runs = [
-            [*slice_of(10), f"model.name={model}", f"answers={files[how]}"]
-            for model, how in models.items()
+            [*slice_of(10), f"model.name={model}", f"answers={files[kind]}"]
+            for model, kind in models.items()
         ]
         return main(["nightly", written(runs=runs), *folders, "--date", f"2026-11-0{day}"])
 
@@ -182,7 +185,7 @@ def test_nightly_of_several_runs_the_worst_decides(
     assert night(2, one="right", unknown="right") == 4
     assert night(3, one="right", unknown="right", other="damaged") == 3
     verdict = json.loads((tmp_path / "results/planted10-2026-11-03/verdict.json").read_text())
-    assert [each["outcome"] for each in verdict["settings"]] == [
+    assert [setting["outcome"] for setting in verdict["settings"]] == [
         "no change",
         "not enough evidence",
         "regression",
@@ -194,10 +197,10 @@ def test_nightly_of_several_runs_the_worst_decides(
 def test_nightly_few_facts_exit_4_with_or_without_damage(
     written: Nightly, answers: Answers, night: Act, accept: Act, damaged: str | None
 ) -> None:
-    given = written(5)  # 20 facts
-    assert night(given, answers(5), 1) == 4
-    accept(given, "planted5-2026-11-01")
-    assert night(given, answers(5, damaged), 2) == 4
+    nightly_path = written(5)  # 20 facts
+    assert night(nightly_path, answers(5), 1) == 4
+    accept(nightly_path, "planted5-2026-11-01")
+    assert night(nightly_path, answers(5, damaged), 2) == 4
 
 
 @pytest.mark.slow
@@ -212,11 +215,13 @@ def test_nightly_other_relations_than_the_baseline_is_not_judged(
 ) -> None:
     everything = pl.read_parquet(answers())
     for day, relations in ((1, RELATIONS[:1]), (2, RELATIONS[1:])):
-        given = written(runs=[[*slice_of(10), f"benchmark.relations=[{','.join(relations)}]"]])
-        mine = pl.col("prompt_id").str.split(".").list.first().is_in(relations)
-        everything.filter(mine).write_parquet(tmp_path / "mine.parquet")
-        assert night(given, str(tmp_path / "mine.parquet"), day) == 4
-        accept(given, f"planted10-2026-11-{day:02}")
+        nightly_path = written(
+            runs=[[*slice_of(10), f"benchmark.relations=[{','.join(relations)}]"]]
+        )
+        in_relations = pl.col("prompt_id").str.split(".").list.first().is_in(relations)
+        everything.filter(in_relations).write_parquet(tmp_path / "mine.parquet")
+        assert night(nightly_path, str(tmp_path / "mine.parquet"), day) == 4
+        accept(nightly_path, f"planted10-2026-11-{day:02}")
     assert "measured other relations; accept a new one" in capsys.readouterr().out
 
 
@@ -224,37 +229,35 @@ def test_nightly_other_relations_than_the_baseline_is_not_judged(
 def test_nightly_other_prompts_than_the_baseline_is_not_judged(
     written: Nightly, answers: Answers, night: Act, accept: Act, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = written()
-    night(given, answers(), 1)
-    accept(given, "planted10-2026-11-01")
+    nightly_path = written()
+    night(nightly_path, answers(), 1)
+    accept(nightly_path, "planted10-2026-11-01")
     fewer, right = written(5), answers(5)
-    Path(given).write_text(Path(fewer).read_text())
-    assert night(given, right, 2) == 4
+    Path(nightly_path).write_text(Path(fewer).read_text())
+    assert night(nightly_path, right, 2) == 4
     assert "the baseline was asked differently (facts " in capsys.readouterr().out
-    Path(given).write_text(Path(fewer).read_text().replace("zero-shot", "4-template"))
-    assert night(given, right, 3) == 4
+    Path(nightly_path).write_text(Path(fewer).read_text().replace("zero-shot", "4-template"))
+    assert night(nightly_path, right, 3) == 4
     assert "the baseline planted10-2026-11-01/" in capsys.readouterr().out
 
 
-def test_judge_noisy_decoding_is_no_evidence_of_no_change(
-    written: Nightly, answers: Answers, night: Act, tmp_path: Path
-) -> None:
-    night(written(), answers(), 1)
-    run = "planted10-2026-11-01/smollm2-135m-myriadlama-mini"
-    given = settings({"smallest_difference": 0.05, "n_rounds": 50})
-    (found,) = compared(run, run, f"{tmp_path}/results", given, anyway=True)
-    assert nightly.judge(found, 0.05)[0] == "no change"
-    noisy = replace(found, flip_rates=(0.0, 0.06))
-    outcome, reason = nightly.judge(noisy, 0.05)
+def test_judge_noisy_decoding_is_no_evidence_of_no_change() -> None:
+    pair: Any = SimpleNamespace(asked=(), departures=())
+    result = Compared(pair, "", Report({}), Verdict("no change", "It is the same."), (0.0, 0.05))
+    assert nightly.judge(result, 0.05) == ("no change", "It is the same.")
+    outcome, reason = nightly.judge(replace(result, flip_rates=(0.0, 0.06)), 0.05)
     assert outcome == "not enough evidence"
     assert "above max_flip_rate=0.05" in reason
+    worse = Verdict("regression", "It fell.")
+    noisy = replace(result, verdict=worse, flip_rates=(0.0, 0.06))
+    assert nightly.judge(noisy, 0.05)[0] == "regression"
 
 
 def fingerprints(run: Run) -> dict[str, str]:
     (branch, *_) = planned(run).branches
     assert branch.again is not None
     artifacts = (branch.prompts, branch.answers, branch.further[0], branch.again, branch.metrics)
-    return {each.stage: each.fingerprint for each in artifacts}
+    return {artifact.stage: artifact.fingerprint for artifact in artifacts}
 
 
 @pytest.mark.parametrize(
@@ -264,12 +267,14 @@ def fingerprints(run: Run) -> dict[str, str]:
 def test_runs_another_night_decodes_again_what_the_nightly_says(
     written: Nightly, small: list[str], fresh: bool, decoded: set[str]
 ) -> None:
-    given = written(runs=[[]], fresh=fresh)
-    first, second = (nightly.runs(given, small, date(2026, 11, day))[0] for day in (1, 2))
-    again = nightly.runs(given, small, date(2026, 11, 1))[0]
-    before, after = fingerprints(first), fingerprints(second)
-    assert {stage for stage in before if before[stage] != after[stage]} == decoded
-    assert fingerprints(again) == before
+    nightly_path = written(runs=[[]], fresh=fresh)
+    first, second = (nightly.runs(nightly_path, small, date(2026, 11, day))[0] for day in (1, 2))
+    same_night = nightly.runs(nightly_path, small, date(2026, 11, 1))[0]
+    first_prints, second_prints = fingerprints(first), fingerprints(second)
+    assert {
+        stage for stage in first_prints if first_prints[stage] != second_prints[stage]
+    } == decoded
+    assert fingerprints(same_night) == first_prints
     assert first.name == "planted10-2026-11-01/tiny-myriadlama-mini"
 
 
@@ -288,11 +293,11 @@ def test_nightly_nothing_changed_reuses_the_answers_and_says_so(
 
     monkeypatch.setattr(asking, "compute", here)
     wide = {"smallest_difference": 0.3, "min_facts": 13}
-    given = written(runs=[small], fresh=False, comparison=wide)
+    nightly_path = written(runs=[small], fresh=False, comparison=wide)
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    assert main(["nightly", given, *folders, "--date", "2026-11-01"]) == 4
-    accept(given, "planted10-2026-11-01")
-    assert main(["nightly", given, *folders, "--date", "2026-11-02"]) == 0
+    assert main(["nightly", nightly_path, *folders, "--date", "2026-11-01"]) == 4
+    accept(nightly_path, "planted10-2026-11-01")
+    assert main(["nightly", nightly_path, *folders, "--date", "2026-11-02"]) == 0
     printed = capsys.readouterr().out
     # Who commits to this checkout meanwhile has changed something.
     found = re.findall(r"changed since: (\w+)", printed)
@@ -319,23 +324,27 @@ def test_nightly_run_that_fails_ends_the_night_when_the_others_are_measured(
             raise kind(f"no engine of {run.model.name} was ready.")
 
     monkeypatch.setattr(asking, "compute", compute)
-    given = written(runs=[[*small, f"model.name={name}"] for name in ("first", "second", "third")])
-    assert main(["nightly", given, f"results={tmp_path}/results"]) == InputError.exit_code
+    nightly_path = written(
+        runs=[[*small, f"model.name={name}"] for name in ("first", "second", "third")]
+    )
+    assert main(["nightly", nightly_path, f"results={tmp_path}/results"]) == InputError.exit_code
     assert measured == ["third", "first", "second"]
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(naming("first on", "engine of first", "second on", "engine of second"), said)
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(
+        naming("first on", "engine of first", "second on", "engine of second"), sentence
+    )
     assert not list(tmp_path.glob("results/*/verdict.json"))
 
 
 def test_runs_those_of_a_study_are_runs_of_a_night(written: Nightly) -> None:
-    given = written(
+    nightly_path = written(
         runs=[["study=belief-2024", "benchmark.pairs_per_relation=6"], ["model=smollm2-135m"]]
     )
-    found = nightly.runs(given, ["seed=3"], date(2026, 11, 1))
+    runs = nightly.runs(nightly_path, ["seed=3"], date(2026, 11, 1))
     members = study("belief-2024", []).members
-    assert {each.model.name for each in found[:-1]} == {each.run.model.name for each in members}
-    assert {each.seed for each in found} == {3}
-    assert {each.benchmark.pairs_per_relation for each in found[:-1]} == {6}
+    assert {run.model.name for run in runs[:-1]} == {run.run.model.name for run in members}
+    assert {run.seed for run in runs} == {3}
+    assert {run.benchmark.pairs_per_relation for run in runs[:-1]} == {6}
 
 
 @pytest.mark.parametrize("name", choices("nightly"))

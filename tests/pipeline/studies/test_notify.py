@@ -24,14 +24,16 @@ class Hook:
     """A server that keeps what it is sent."""
 
     def __init__(self, status: int = 200) -> None:
-        self.told = list[dict[str, Any]]()
+        self.requests = list[dict[str, Any]]()
         self.status = status
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 assert self.headers["content-type"] == "application/json"
-                hook.told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                hook.requests.append(
+                    json.loads(self.rfile.read(int(self.headers["content-length"])))
+                )
                 self.send_response(hook.status)
                 self.end_headers()
 
@@ -44,13 +46,13 @@ class Hook:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    found = Hook()
-    thread = Thread(target=found.server.serve_forever)
+    hook_server = Hook()
+    thread = Thread(target=hook_server.server.serve_forever)
     thread.start()
-    yield found
-    found.server.shutdown()
+    yield hook_server
+    hook_server.server.shutdown()
     thread.join()
-    found.server.server_close()
+    hook_server.server.server_close()
 
 
 def nights(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) -> None:
@@ -69,36 +71,34 @@ def test_notify_verdict_is_told_without_secrets(
 ) -> None:
     nights(monkeypatch)
     assert main(["nightly", "demo", "--notify", hook.url]) == 3
-    (told,) = hook.told
-    assert re.search(naming("demo-2026-11-21", "code 3", "n/m-b, 4-template"), told["text"])
-    assert (told["outcome"], told["exit_code"]) == ("regression", 3)
-    assert told["settings"][0]["lost"] == 2
-    assert told["verdict"] == "results/demo-2026-11-21/verdict.json"
-    assert SECRET not in json.dumps(told)
+    (request,) = hook.requests
+    assert re.search(naming("demo-2026-11-21", "code 3", "n/m-b, 4-template"), request["text"])
+    assert (request["outcome"], request["exit_code"]) == ("regression", 3)
+    assert request["settings"][0]["lost"] == 2
+    assert request["verdict"] == "results/demo-2026-11-21/verdict.json"
+    assert SECRET not in json.dumps(request)
     assert "very-secret-path" not in "".join(capsys.readouterr())
-
-
-def test_notify_address_of_the_environment_is_told_of_a_failure(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(module.VARIABLE, hook.url)
-    nights(monkeypatch, DecodingError(f"no engine was ready, {SECRET}."))
-    assert main(["nightly", "demo", "--date", "2026-11-21"]) == 1
-    (told,) = hook.told
-    assert re.search(naming("demo-2026-11-21", "code 1", "no engine"), told["text"])
-    assert SECRET not in json.dumps(told)
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(InputError("no."), 2), (ValueError("a fault"), 1), (KeyboardInterrupt(), 130)],
+    [
+        (DecodingError(f"no engine was ready, {SECRET}."), 1),
+        (InputError("no."), 2),
+        (ValueError("a fault"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
 )
-def test_notify_tells_the_exit_code_of_any_end(
+def test_notify_sends_a_failure_to_the_address_of_the_environment(
     hook: Hook, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
+    monkeypatch.setenv(module.VARIABLE, hook.url)
     nights(monkeypatch, error)
-    assert main(["nightly", "demo", "--notify", hook.url]) == code
-    assert hook.told[0]["exit_code"] == code
+    assert main(["nightly", "demo", "--date", "2026-11-21"]) == code
+    (request,) = hook.requests
+    assert (request["exit_code"], request["outcome"]) == (code, "failed")
+    assert re.search(naming("demo-2026-11-21", f"code {code}"), request["text"])
+    assert SECRET not in json.dumps(request)
 
 
 def test_notify_refused_or_unreachable_changes_no_exit_code(

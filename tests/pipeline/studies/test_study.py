@@ -50,16 +50,16 @@ STEPS = range(6)
 @pytest.fixture
 def steps(tmp_path: Path) -> list[str]:
     """Answers of five steps to a slice of the mini set; returns their files."""
-    asked = labelled_prompts(load([*SLICE, f"artifacts={tmp_path}/artifacts"]))
-    pairs = asked.unique("pair_id", keep="first", maintain_order=True)
+    prompts = labelled_prompts(load([*SLICE, f"artifacts={tmp_path}/artifacts"]))
+    pairs = prompts.unique("pair_id", keep="first", maintain_order=True)
     relation = pl.col("pair_id").cast(pl.String).str.split(".").list.first()
     place = pl.int_range(pl.len()).over(relation) % len(LIVES)
     pairs = pairs.select("pair_id", place=place)
     pairs.write_parquet(tmp_path / "planted.parquet")
     for step in STEPS:
-        known = [place for place, (_, at) in LIVES.items() if at[step] == "1"]
-        text = pl.when(pl.col("place").is_in(known)).then("label").otherwise(pl.lit("no idea"))
-        rows = asked.join(pairs, on="pair_id").select("prompt_id", text=text)
+        places = [place for place, (_, known_steps) in LIVES.items() if known_steps[step] == "1"]
+        text = pl.when(pl.col("place").is_in(places)).then("label").otherwise(pl.lit("no idea"))
+        rows = prompts.join(pairs, on="pair_id").select("prompt_id", text=text)
         rows.write_parquet(tmp_path / f"step-{step}.parquet")
     return [f"{tmp_path}/step-{step}.parquet" for step in STEPS]
 
@@ -67,18 +67,18 @@ def steps(tmp_path: Path) -> list[str]:
 def test_study_tells_the_curve_and_the_life_of_each_fact(
     steps: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
-    gone = f"{tmp_path}/step-9.parquet"
-    given = ["study", "growth", *SLICE, *where, f"answers={','.join([*steps, gone])}"]
-    assert main(given) == 2  # one has no file; the others are measured
-    said = capsys.readouterr()
-    assert "step-9.parquet failed: " in said.err
-    assert "growth: 6 runs, 1 missing" in said.out
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    missing = f"{tmp_path}/step-9.parquet"
+    command = ["study", "growth", *SLICE, *folders, f"answers={','.join([*steps, missing])}"]
+    assert main(command) == 2  # one has no file; the others are measured
+    printed = capsys.readouterr()
+    assert "step-9.parquet failed: " in printed.err
+    assert "growth: 6 runs, 1 missing" in printed.out
     out = tmp_path / "results/growth/report"
     points = pl.read_parquet(out / "along.parquet")
     runs = past.branches(f"{tmp_path}/results", [f"growth/step-{i}.parquet" for i in STEPS])
-    metrics = [each.metrics.read_all("metrics").filter(metric="acc_at_1") for each in runs]
-    values = [each.filter(pl.col("slice").is_null())["value"].item() for each in metrics]
+    metrics = [run.metrics.read_all("metrics").filter(metric="acc_at_1") for run in runs]
+    values = [run.filter(pl.col("slice").is_null())["value"].item() for run in metrics]
     assert points["value"].to_list() == pytest.approx(values)
     assert points["difference"].is_not_null().all()
     assert points["rank_low"].min() == 1
@@ -96,14 +96,16 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     assert "██▁▁██" in table
     page = (out / "myriadlama-mini/index.html").read_text()
     assert "The life of facts" in page
-    before = (out / "along.parquet").read_bytes()
-    few = [*given[:-1], f"answers={','.join(steps)}"]
-    assert main([*few[:2], "report", *few[2:]]) == 0  # asks nothing, says the same
-    assert (out / "along.parquet").read_bytes() == before
-    assert main([*few[:2], "report", *few[2:], "--known-share", "0.6"]) == 0
+    old_points = (out / "along.parquet").read_bytes()
+    short_command = [*command[:-1], f"answers={','.join(steps)}"]
+    assert (
+        main([*short_command[:2], "report", *short_command[2:]]) == 0
+    )  # asks nothing, says the same
+    assert (out / "along.parquet").read_bytes() == old_points
+    assert main([*short_command[:2], "report", *short_command[2:], "--known-share", "0.6"]) == 0
     (file,) = out.glob("myriadlama-mini/lives-*known_share=0.6.parquet")
     assert pl.read_parquet(file)["variant"].unique().to_list() == ["known_share=0.6"]
-    assert main([*few[:2], "report", *few[2:], "--known-share", "1"]) == 2
+    assert main([*short_command[:2], "report", *short_command[2:], "--known-share", "1"]) == 2
     assert "known_share" in capsys.readouterr().err
 
 
@@ -117,19 +119,32 @@ def test_runs_of_a_budget_have_the_nearest_full_run_as_control(
 ) -> None:
     monkeypatch.setattr(runner, "compute", make_here)
     monkeypatch.setattr(estimating, "compute", make_here)
-    where = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
     models = ",".join(str(make_model(f"step-{i}")) for i in (1, 2, 10))
-    rest = [each for each in small if not each.startswith(("model.id=", "model.name="))]
+    overrides = [value for value in small if not value.startswith(("model.id=", "model.name="))]
     greedy = ["decoding.samples.n_prompts=0", "decoding.canary_prompts=0", "budget=40%"]
-    given = ["study", "steps", *rest, *where, *greedy, f"model.id={models}", "--axis", "step"]
-    assert main([*given, "--full", "1"]) == 0
-    said = capsys.readouterr().out
-    found = pl.read_parquet(tmp_path / "results/steps/report/along.parquet")
-    assert found["label"].to_list() == ["step-1", "step-2", "step-10"]
-    assert found["at"].to_list() == [1, 2, 10]
-    assert [each is None for each in found["estimated"]] == [False, False, True]  # the last in full
-    assert "3 runs, 0 missing" in said
-    assert found["estimated"].drop_nulls().to_list() == pytest.approx([0.4, 0.4], abs=0.02)
+    command = [
+        "study",
+        "steps",
+        *overrides,
+        *folders,
+        *greedy,
+        f"model.id={models}",
+        "--axis",
+        "step",
+    ]
+    assert main([*command, "--full", "1"]) == 0
+    printed = capsys.readouterr().out
+    points = pl.read_parquet(tmp_path / "results/steps/report/along.parquet")
+    assert points["label"].to_list() == ["step-1", "step-2", "step-10"]
+    assert points["at"].to_list() == [1, 2, 10]
+    assert [value is None for value in points["estimated"]] == [
+        False,
+        False,
+        True,
+    ]  # the last in full
+    assert "3 runs, 0 missing" in printed
+    assert points["estimated"].drop_nulls().to_list() == pytest.approx([0.4, 0.4], abs=0.02)
     record = (tmp_path / "results/steps/step-2/estimate.json").read_text()
     assert '"control": "steps/step-10"' in record
 
@@ -160,28 +175,28 @@ def test_study_names_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
 def test_launch_of_all_runs_is_one_job_that_runs_the_study(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = ["study", "sizes", "model=gpt2,llama2-70b", "cluster.hardware=H100", "--axis", "size"]
+    command = ["study", "sizes", "model=gpt2,llama2-70b", "cluster.hardware=H100", "--axis", "size"]
     stores = ["artifacts=s3://b/a", "results=s3://b/r"]
     runs = ["model=gpt2,llama2-70b", "cluster.hardware=H100"]
 
     def launched(*words: str) -> tuple[int, str]:
-        code = main([*given, "launch", *words, *stores])
+        code = main([*command, "launch", *words, *stores])
         out, err = capsys.readouterr()
         return code, out + err
 
     slurm = ["cluster=slurm", "cluster.launch.nodes=2"]
     unknown = ["cluster.hardware=null", "model.tensor_parallel=null"]
     alike = " ".join([*runs, *slurm, *stores, "--axis=size"])
-    code, said = launched("--one-job", "--dry-run", *slurm)
+    code, printed = launched("--one-job", "--dry-run", *slurm)
     assert code == 0
-    assert said.count("#SBATCH --nodes=2") == said.count("--job-name=factsweep-sizes\n") == 1
-    assert f"exec factsweep study sizes {alike};" in said
-    assert f"status='factsweep study sizes status {alike} || true'" in said
+    assert printed.count("#SBATCH --nodes=2") == printed.count("--job-name=factsweep-sizes\n") == 1
+    assert f"exec factsweep study sizes {alike};" in printed
+    assert f"status='factsweep study sizes status {alike} || true'" in printed
     in_ray = launched("--one-job", "--dry-run", "--full", "0", "cluster=ray")[1]
     assert '"entrypoint": "factsweep study sizes ' in in_ray
     assert in_ray.count(" --full=0") == 1  # it may take the place of what a file says
-    each = launched("--dry-run", "cluster=slurm")[1]
-    assert each.count("#SBATCH --job-name=factsweep-sizes-") == 2
+    jobs = launched("--dry-run", "cluster=slurm")[1]
+    assert jobs.count("#SBATCH --job-name=factsweep-sizes-") == 2
     refused = {
         ("--one-job", "cluster=slurm"): naming("--one-job", "cluster.launch.nodes"),
         ("--one-job", "cluster=kuberay"): naming("--one-job", "cluster=slurm", "cluster=ray"),
@@ -189,28 +204,28 @@ def test_launch_of_all_runs_is_one_job_that_runs_the_study(
         ("--full", "1", "cluster=ray", "budget=1%"): naming("--one-job"),
     }
     for words, problem in refused.items():
-        code, said = launched(*words, "--dry-run")
-        assert (code, bool(re.search(problem, said))) == (2, True), said
+        code, printed = launched(*words, "--dry-run")
+        assert (code, bool(re.search(problem, printed))) == (2, True), printed
     blank = ["study", "my sizes", "launch", "--one-job", "--dry-run", "cluster=ray", *runs, *stores]
     assert main(blank) == 0
     assert "factsweep study 'my sizes' cluster=ray" in capsys.readouterr().out
-    assert main([*given, "plan", "--dry-run"]) == 2
+    assert main([*command, "plan", "--dry-run"]) == 2
 
 
 def test_runs_are_in_the_order_of_their_axis_and_named_apart() -> None:
-    given = ["model=gpt2-xl,gpt2,gpt-j-6b", "seed=0,1"]
-    found = study("sizes", given, axis="size")
-    assert found.labels == ["gpt2", "gpt2-xl", "gpt-j-6b"]
-    assert [each.run.name for each in found.members[:2]] == [
+    overrides = ["model=gpt2-xl,gpt2,gpt-j-6b", "seed=0,1"]
+    sizes = study("sizes", overrides, axis="size")
+    assert sizes.labels == ["gpt2", "gpt2-xl", "gpt-j-6b"]
+    assert [member.run.name for member in sizes.members[:2]] == [
         "sizes/gpt2-seed-0",
         "sizes/gpt2-seed-1",
     ]
-    assert study("sizes", given).labels == ["gpt2-xl", "gpt2", "gpt-j-6b"]
+    assert study("sizes", overrides).labels == ["gpt2-xl", "gpt2", "gpt-j-6b"]
     dates = study("dates", ["model=gpt2,olmo-7b"], axis="date")
-    assert [round(each.at, 2) for each in dates.members] == [2017.92, 2023.16]
-    assert [each.run.model.name for each in dates.members] == dates.labels
+    assert [round(member.at, 2) for member in dates.members] == [2017.92, 2023.16]
+    assert [member.run.model.name for member in dates.members] == dates.labels
     lengths = study("lengths", ["decoding.max_tokens=5,10"])
-    assert [each.run.model.name for each in lengths.members] == ["5", "10"]
+    assert [member.run.model.name for member in lengths.members] == ["5", "10"]
 
 
 def test_folders_that_fit_are_taken_in_natural_order(
@@ -220,8 +235,8 @@ def test_folders_that_fit_are_taken_in_natural_order(
     for step in (10, 9, 100):
         (tmp_path / f"steps/step-{step}").mkdir(parents=True)
     (tmp_path / "steps/notes.txt").touch()
-    found = [each.overrides for each in expand_runs(["model=glob(steps/*)"])]
-    assert found == [(f"model=./steps/step-{n}",) for n in (9, 10, 100)]
+    overrides = [run.overrides for run in expand_runs(["model=glob(steps/*)"])]
+    assert overrides == [(f"model=./steps/step-{n}",) for n in (9, 10, 100)]
 
 
 def test_every_run_is_asked_once_the_ends_first() -> None:
@@ -232,23 +247,23 @@ def test_every_run_is_asked_once_the_ends_first() -> None:
 
 
 def test_studies_that_ship_have_the_models_of_their_papers() -> None:
-    known = choices("model")
+    choices_of_model = choices("model")
     papers = {"belief-2024": "000", "belief-2025": "003"}
     for name in files("study"):
         if name.endswith("-steps"):  # revisions are on the hub
             continue
         models = [
-            each.varied["model"] for each in expand_runs(_runs(name)) if "model" in each.varied
+            item.varied["model"] for item in expand_runs(_runs(name)) if "model" in item.varied
         ]
-        assert set(models) <= set(known), name
+        assert set(models) <= set(choices_of_model), name
         rows = {
             **dict.fromkeys(papers, "belief"),
-            **{each: each for each in ("kamel", "probelm", "distractors")},
+            **{item: item for item in ("kamel", "probelm", "distractors")},
         }
         if name in rows:
             printed = catalog.published(rows[name])
-            of = printed.filter(pl.col("table").str.starts_with(papers.get(name, "")))
-            assert set(models) == set(of["model"].drop_nulls()), name
+            rows_of_paper = printed.filter(pl.col("table").str.starts_with(papers.get(name, "")))
+            assert set(models) == set(rows_of_paper["model"].drop_nulls()), name
 
 
 def _runs(name: str) -> list[str]:
@@ -260,15 +275,15 @@ def _runs(name: str) -> list[str]:
 def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> None:
     ways = ["learned"] * 12 + ["always known"] * 8
     rows = [("P1", f"{i:02}", way, "b", None, [], [0.0, 1.0]) for i, way in enumerate(ways)]
-    found = pl.DataFrame(rows, along.LIVES, orient="row")
-    details = pl.DataFrame({"pair_id": found["pair_id"], "popularity": range(20)})
+    lives = pl.DataFrame(rows, along.LIVES, orient="row")
+    details = pl.DataFrame({"pair_id": lives["pair_id"], "popularity": range(20)})
     # A row for each object of a fact, and facts that not all runs have answers to.
-    more = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})
-    details = pl.concat([details, more])
+    further_rows = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})
+    details = pl.concat([details, further_rows])
     none = Facts(*(pl.DataFrame() for _ in range(3)), {})
-    said = _lives_by_popularity("zero-shot", found, replace(none, further={"details": details}))
-    (table,) = said.tables.values()
-    assert list(said.titles) == list(said.tables) == ["lives-by-popularity-zero-shot"]
+    report = _lives_by_popularity("zero-shot", lives, replace(none, further={"details": details}))
+    (table,) = report.tables.values()
+    assert list(report.titles) == list(report.tables) == ["lives-by-popularity-zero-shot"]
     assert table.columns == ["popularity", "always known", "learned"]
     assert table.rows() == [
         ("all", 8, 12),
@@ -276,4 +291,4 @@ def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> Non
     ]
     unknown = details.with_columns(popularity=pl.lit(None, pl.Float64))
     for without in (none, replace(none, further={"details": unknown})):
-        assert not _lives_by_popularity("zero-shot", found, without).tables
+        assert not _lives_by_popularity("zero-shot", lives, without).tables
