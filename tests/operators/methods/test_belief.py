@@ -37,7 +37,7 @@ def holds(text: str, part: str) -> bool:
 
 
 def facts() -> Facts:
-    objects = {pair: [{"object_id": "Q1", "labels": each}] for pair, each in LABELS.items()}
+    objects = {pair: [{"object_id": "Q1", "labels": labels}] for pair, labels in LABELS.items()}
     rows = {"pair_id": list(objects), "relation_id": "P1", "objects": list(objects.values())}
     return Facts(empty("relations"), empty("templates"), pl.DataFrame(rows))
 
@@ -47,23 +47,23 @@ def test_calibration_from_sampled_texts_equals_a_reading_by_hand(
     prompts: list[tuple[str, str, list[str]]],
 ) -> None:
     ids = [f"p{number}" for number in range(len(prompts))]
-    pairs, texts, samples = (list(each) for each in zip(*prompts, strict=True))
+    pairs, texts, samples = (list(column) for column in zip(*prompts, strict=True))
     answers = pl.DataFrame(
         {"prompt_id": ids, "relation_id": "P1", "pair_id": pairs, "text": texts},
         schema_overrides={"text": pl.String},
     )
     sampled = pl.DataFrame({"prompt_id": ids, "text": samples}).explode("text")
     match = METHODS["belief"].measure.matcher(facts(), "blank", lambda: None)
-    found = match(answers, {"samples": sampled})["calibration"]
+    calibration = match(answers, {"samples": sampled})["calibration"]
 
     right = [any(holds(t, each) for each in LABELS[p]) for p, t in zip(pairs, texts, strict=True)]
     sure = [
-        float(np.mean([holds(text, each) or holds(each, text) for each in mine]))
-        for text, mine in zip(texts, samples, strict=True)
+        float(np.mean([holds(text, each) or holds(each, text) for each in own_samples]))
+        for text, own_samples in zip(texts, samples, strict=True)
     ]
     order = sorted(range(len(ids)), key=lambda i: (-sure[i], ids[i]))
     cuts = np.array_split(order, N_BINS)
     gaps = [abs(np.mean([sure[i] for i in c]) - np.mean([right[i] for i in c])) for c in cuts]
-    assert ece(found, N_BINS) == pytest.approx(np.mean(gaps))
-    assert brier(found) == pytest.approx(brier_score_loss(right, sure, labels=[0, 1]))
-    assert ovconf(found) == pytest.approx(np.mean(sure) - np.mean(right))
+    assert ece(calibration, N_BINS) == pytest.approx(np.mean(gaps))
+    assert brier(calibration) == pytest.approx(brier_score_loss(right, sure, labels=[0, 1]))
+    assert ovconf(calibration) == pytest.approx(np.mean(sure) - np.mean(right))

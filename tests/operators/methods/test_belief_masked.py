@@ -13,11 +13,11 @@ LABELS = schema("pair_id text, token_id int")
 
 def answered(pairs: list[str], tokens: list[int]) -> pl.DataFrame:
     ids = [f"{pair}.000.{i}" for i, pair in enumerate(pairs)]
-    asked = {"prompt_id": ids, "relation_id": "P1", "pair_id": pairs}
+    prompts = {"prompt_id": ids, "relation_id": "P1", "pair_id": pairs}
     columns = {"template_id": "P1.000", "subject_index": 0, "token_id": tokens}
     texts = [TOKENS[token] for token in tokens]
     return pl.DataFrame(
-        {**asked, **columns, "token": texts, "probability": [token / 4 for token in tokens]},
+        {**prompts, **columns, "token": texts, "probability": [token / 4 for token in tokens]},
         schema_overrides=schema(
             "prompt_id text, pair_id text, token_id int, token text, probability float"
         ),
@@ -41,28 +41,30 @@ def test_matched_any_predictions_equal_reading_one_by_one(
     given_answers = answered([pair for pair, _ in asked], [token for _, token in asked])
     rows = [(pair, token) for pair, tokens in right.items() for token in tokens]
     labels = pl.DataFrame(rows, schema=LABELS, orient="row")
-    found = match_tokens(given_answers, labels.sample(fraction=1, shuffle=True, seed=1))
+    tables = match_tokens(given_answers, labels.sample(fraction=1, shuffle=True, seed=1))
     ids = given_answers["prompt_id"]
     expected = [
         (i, f"\x1f{TOKENS[token]}\x1f", 1, token in right[pair])
         for i, (pair, token) in zip(ids, asked, strict=True)
         if any(right[pair])
     ]
-    answers = found["answers"].select("prompt_id", "key", "n_lemmas", "correct")
+    answers = tables["answers"].select("prompt_id", "key", "n_lemmas", "correct")
     assert answers.rows() == expected
-    confidence = found["calibration"].select("prompt_id", "confidence").rows()
+    confidence = tables["calibration"].select("prompt_id", "confidence").rows()
     assert confidence == [
         (i, token / 4) for i, (pair, token) in zip(ids, asked, strict=True) if any(right[pair])
     ]
     impossible = [i for i, (pair, _) in zip(ids, asked, strict=True) if not any(right[pair])]
-    assert found["errors"].select("prompt_id", "reason").rows() == [(i, REASON) for i in impossible]
+    assert tables["errors"].select("prompt_id", "reason").rows() == [
+        (i, REASON) for i in impossible
+    ]
 
 
 def test_matched_tables_are_canonical() -> None:
     labels = pl.DataFrame({"pair_id": ["P1.a", "P1.b"], "token_id": [1, None]})
-    found = match_tokens(answered(["P1.a", "P1.b"], [1, 1]), labels)
-    assert list(found) == ["answers", "calibration", "errors"]
-    for name, rows in found.items():
+    tables = match_tokens(answered(["P1.a", "P1.b"], [1, 1]), labels)
+    assert list(tables) == ["answers", "calibration", "errors"]
+    for name, rows in tables.items():
         assert conform(rows, name).num_rows == 1
 
 
@@ -81,8 +83,8 @@ def test_label_probabilities_are_those_of_the_right_labels() -> None:
     answers = answered(["P1.a", "P1.b"], [1, 1]).with_columns(
         candidate_probabilities=pl.Series(rows)
     )
-    found = label_probabilities(answers, labels, candidates)
-    assert found.select("pair_id", "object_id", "label_index", "probability").rows() == [
+    probabilities = label_probabilities(answers, labels, candidates)
+    assert probabilities.select("pair_id", "object_id", "label_index", "probability").rows() == [
         ("P1.a", "O0", 0, 0.3),
         ("P1.b", "O0", 0, 0.4),
         ("P1.b", "O1", 0, 0.5),

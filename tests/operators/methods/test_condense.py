@@ -41,11 +41,11 @@ def facts(answers: pl.DataFrame) -> Facts:
 def matched(answers: pl.DataFrame, measure: Measure) -> Tables:
     confidence = (pl.int_range(pl.len()) * 37 % 100).cast(pl.Float64) / 100
     first = answers.unique("pair_id", keep="first", maintain_order=True)
-    given = {
+    tables = {
         "answers": answers,
         "calibration": first.select(*IDS[:2], "prompt_id", "correct", confidence=confidence),
     }
-    return {table: given.get(table, empty(table)) for table in measure.matched}
+    return {table: tables.get(table, empty(table)) for table in measure.matched}
 
 
 def of(tables: Tables, relations: Sequence[str]) -> Tables:
@@ -61,12 +61,14 @@ def computed(
     measure: Measure, groups: Sequence[Tables], about: Facts, first: pl.DataFrame
 ) -> Tables:
     """The numbers of what each group of relations is condensed to."""
-    found = [measure.condense(each, first.select("prompt_id"), about, OPTIONS) for each in groups]
-    tables = {name: pl.concat([each[name] for each in found]) for name in found[0]}
-    again = first.select(
+    condensed = [
+        measure.condense(group, first.select("prompt_id"), about, OPTIONS) for group in groups
+    ]
+    tables = {name: pl.concat([part[name] for part in condensed]) for name in condensed[0]}
+    second_answers = first.select(
         "prompt_id", n_tokens=pl.int_range(pl.len()) % 4, logprob=-pl.int_range(pl.len()) / 7
     )
-    evidence = Evidence(about, None, tables, FAILED, FAILED, again, OPTIONS, seed=1)
+    evidence = Evidence(about, None, tables, FAILED, FAILED, second_answers, OPTIONS, seed=1)
     return measure.compute(evidence)
 
 
@@ -93,6 +95,6 @@ def test_condense_in_any_grouping_of_relations_gives_the_numbers_of_all_at_once(
     groups = [of(tables, relations[start:end]) for start, end in ends]
     coded = answers.cast(dict.fromkeys(measure.categories, pl.Categorical()))
     groups[0] |= of({"answers": coded}, relations[: cuts[0] if cuts else 4])
-    whole = computed(measure, [tables], about, first)
+    expected = computed(measure, [tables], about, first)
     for name, rows in computed(measure, groups, about, first).items():
-        assert rows.equals(whole[name])
+        assert rows.equals(expected[name])

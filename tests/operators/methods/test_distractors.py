@@ -63,8 +63,8 @@ def answers() -> pl.DataFrame:
         for fact, right in zip(FACTS, (-1.0, -9.0, -2.5) * 2, strict=True)
         for cloze in (0, 1)
     ]
-    named = dict.fromkeys(("relation_id", "pair_id", "template_id"), pl.String)
-    schema = {**named, "subject_index": pl.UInt16, **empty("preferences").schema}
+    texts = dict.fromkeys(("relation_id", "pair_id", "template_id"), pl.String)
+    schema = {**texts, "subject_index": pl.UInt16, **empty("preferences").schema}
     return pl.DataFrame(rows, schema=schema)
 
 
@@ -143,10 +143,10 @@ def test_measures_of_continuations_have_rows_where_there_are_beams(
 def test_encoder_and_judge_read_continuations_where_they_are_named(
     facts: Facts, answers: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
+    questions: list[Any] = []
 
     def judged(prompts: Any) -> list[float]:
-        asked.extend(prompts)
+        questions.extend(prompts)
         return [1.0] * len(prompts)
 
     scores = {("right t", " a"): 0.25, ("t", " a"): 0.5}
@@ -158,18 +158,18 @@ def test_encoder_and_judge_read_continuations_where_they_are_named(
         "beams", {"prompt_id": "t.0.1", "texts": [" a"], "logprobs": [-1.0], "top_tokens": ["a"]}
     )
     readers = Options(10, "some-encoder", "http://localhost/v1", "some-model")
-    found = measured(facts, matched(facts, answers, beams), readers)["metrics"]
-    rows = dict(found.filter(pl.col("slice").is_null()).select("metric", "value").iter_rows())
+    metrics = measured(facts, matched(facts, answers, beams), readers)["metrics"]
+    rows = dict(metrics.filter(pl.col("slice").is_null()).select("metric", "value").iter_rows())
     assert (rows["bertscore"], rows["judge"]) == (0.5, 1.0)
-    assert asked == [("z:", ["right t", "t"], " a")]
+    assert questions == [("z:", ["right t", "t"], " a")]
 
 
 def test_encoder_and_judge_are_not_asked_without_continuations(
     facts: Facts, answers: pl.DataFrame
 ) -> None:
     readers = Options(10, "no-encoder", "http://localhost:9/v1", "some-model")
-    found = measured(facts, matched(facts, answers, empty("beams")), readers)["metrics"]
-    assert not {"bertscore", "judge", "rouge_l"} & set(found["metric"])
+    metrics = measured(facts, matched(facts, answers, empty("beams")), readers)["metrics"]
+    assert not {"bertscore", "judge", "rouge_l"} & set(metrics["metric"])
 
 
 def test_people_are_compared_with_where_there_are_ratings(
@@ -187,8 +187,8 @@ def test_flawed_and_corrected_sentences_are_compared_where_there_are_any(
 ) -> None:
     assert found["robustness"]["n"].unique().to_list() == [6]
     details = facts.further["details"].with_columns(sample=pl.lit("balanced"))
-    others = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
-    tables = measured(others, matched(others, answers, empty("beams")))
+    balanced = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
+    tables = measured(balanced, matched(balanced, answers, empty("beams")))
     assert tables["robustness"].is_empty()
 
 
@@ -211,8 +211,8 @@ def test_digest_shows_the_hardest_distractors_with_the_answer_among_them(
     assert METHOD.show.digest is not None
     tables = matched(facts, answers, empty("beams"))
     digest = METHOD.show.digest(facts, tables["preferred"])
-    mine = digest.replies.filter(pair_id="v").select("answer", "note", "right").rows()
-    assert mine == [
+    replies = digest.replies.filter(pair_id="v").select("answer", "note", "right").rows()
+    assert replies == [
         ("a", "-2.0 nats", False),
         ("right v", "-2.5 nats", True),
         ("b", "-3.0 nats", False),
@@ -222,16 +222,16 @@ def test_digest_shows_the_hardest_distractors_with_the_answer_among_them(
 
 
 def test_second_scoring_is_compared_candidate_by_candidate(answers: pl.DataFrame) -> None:
-    again = answers.with_columns(pl.col("distractors").list.reverse()).head(2)
-    same = METHOD.ask.ability.differ(answers, again)
-    assert same.select("value", "n", "n_failed").row(0) == (0.0, 6, 0)
-    other = again.with_columns(logprob=pl.col("logprob") + 0.25)
+    second_answers = answers.with_columns(pl.col("distractors").list.reverse()).head(2)
+    unchanged = METHOD.ask.ability.differ(answers, second_answers)
+    assert unchanged.select("value", "n", "n_failed").row(0) == (0.0, 6, 0)
+    other = second_answers.with_columns(logprob=pl.col("logprob") + 0.25)
     assert METHOD.ask.ability.differ(answers, other)["value"].item() == 0.25
 
 
 def test_half_a_judge_is_refused() -> None:
     with pytest.raises(InputError, match=naming("judge_url", "metrics.judge_model")):
         Options(n_rounds=10, encoder=None, judge_url="http://localhost/v1", judge_model=None)
-    whole = Options(10, None, "http://localhost/v1", "some-model")
-    assert whole.judge is not None
+    complete = Options(10, None, "http://localhost/v1", "some-model")
+    assert complete.judge is not None
     assert OPTIONS.judge is None

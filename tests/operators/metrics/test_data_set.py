@@ -37,24 +37,24 @@ texts = st.lists(
 def trees(draw: st.DrawFn) -> list[int]:
     """Heads of a tree whose words stand in a random order; sometimes of several sentences."""
     n = draw(st.integers(1, 9))
-    heads = [draw(st.integers(0, max(0, each - 1))) for each in range(n)]
-    for each in draw(st.lists(st.integers(0, n - 1), max_size=2)):
-        heads[each] = each
+    heads = [draw(st.integers(0, max(0, place - 1))) for place in range(n)]
+    for place in draw(st.lists(st.integers(0, n - 1), max_size=2)):
+        heads[place] = place
     order = draw(st.permutations(range(n)))
     moved = [0] * n
-    for each, head in enumerate(heads):
-        moved[order[each]] = order[head]
+    for place, head in enumerate(heads):
+        moved[order[place]] = order[head]
     return moved
 
 
 def length_in_words(sentences: Sequence[str]) -> NDArray[np.floating]:
     """An encoder that knows the number of words alone."""
-    return np.array([[float(len(each.split()))] for each in sentences])
+    return np.array([[float(len(sentence.split()))] for sentence in sentences])
 
 
 def chains(sentences: Sequence[str]) -> list[list[int]]:
     """A parser for which every word hangs from the one before it."""
-    return [[max(0, place - 1) for place in range(len(each.split()))] for each in sentences]
+    return [[max(0, place - 1) for place in range(len(sentence.split()))] for sentence in sentences]
 
 
 def naive_mean(items: Sequence[object], distance: Callable[..., float]) -> float | None:
@@ -65,8 +65,8 @@ def naive_mean(items: Sequence[object], distance: Callable[..., float]) -> float
 @given(texts)
 def test_lexicon_is_the_mean_jaccard_distance(sentences: list[str]) -> None:
     def distance(a: str, b: str) -> float:
-        one, other = words(a), words(b)
-        return 1 - len(one & other) / len(one | other) if one | other else 0.0
+        first, second = words(a), words(b)
+        return 1 - len(first & second) / len(first | second) if first | second else 0.0
 
     assert lexicon(sentences) == pytest.approx(naive_mean(sentences, distance))
 
@@ -123,13 +123,13 @@ def test_diversity_quantity_is_the_prompts_a_pair(
     random_facts: Callable[[], st.SearchStrategy[Facts]], data: st.DataObject
 ) -> None:
     facts = data.draw(random_facts())
-    *each, (_, n_pairs, n_templates, quantity, *_) = diversity(facts).rows()
+    *relation_rows, (_, n_pairs, n_templates, quantity, *_) = diversity(facts).rows()
     figures = counts(facts)
     assert (n_pairs, n_templates) == (figures["pairs"], figures["templates"])
     assert quantity * n_pairs == pytest.approx(figures["prompts"])
-    for relation_id, _, _, found, *_ in each:
+    for relation_id, _, _, relation_quantity, *_ in relation_rows:
         part = counts(facts.of(relation_id))
-        assert found == pytest.approx(part["prompts"] / part["pairs"])
+        assert relation_quantity == pytest.approx(part["prompts"] / part["pairs"])
 
 
 def test_diversity_of_the_whole_is_the_mean_over_relations_with_two_templates(

@@ -64,7 +64,7 @@ def naive_forms(text: str) -> Kept:
 
 def naive_kept(queries: Iterable[Query]) -> dict[str, Kept]:
     """Of each relation, the labels that keep their special characters."""
-    kept: dict[str, Kept] = {}
+    kept_by_relation: dict[str, Kept] = {}
     for relation, queries_of in grouped(queries).items():
         labels = [
             (form, object_of(query.object_id, names))
@@ -75,13 +75,15 @@ def naive_kept(queries: Iterable[Query]) -> dict[str, Kept]:
             if form[1]
         ]
         ambiguous = {
-            left[0]
-            for left, owner in labels
-            for right, other_owner in labels
-            if left[0] == right[0] and left[1] != right[1] and owner != other_owner
+            first[0]
+            for first, owner in labels
+            for second, other_owner in labels
+            if first[0] == second[0] and first[1] != second[1] and owner != other_owner
         }
-        kept[relation] = {form for form, _ in labels if not form[0] or form[0] in ambiguous}
-    return kept
+        kept_by_relation[relation] = {
+            form for form, _ in labels if not form[0] or form[0] in ambiguous
+        }
+    return kept_by_relation
 
 
 def grouped(queries: Iterable[Query]) -> dict[str, list[Query]]:
@@ -96,30 +98,36 @@ def object_of(object_id: str, names: list[str]) -> str:
     return names[0].lower() if object_id.startswith("XMLSchema#") else f"{object_id}.{names[0]}"
 
 
-def naive_set(text: str, matching: Matching, kept: Kept) -> set[str]:
+def naive_set(text: str, matching: Matching, kept_forms: Kept) -> set[str]:
     if matching == "paper":
         return set(text.strip().lower().replace("%", "").split(";"))
     answers = set()
-    for bare, whole in naive_forms(text):
-        unstopped = whole.removesuffix(".").rstrip()
-        full = unstopped if (bare, whole) not in kept and (bare, unstopped) in kept else whole
+    for bare, with_marks in naive_forms(text):
+        unstopped = with_marks.removesuffix(".").rstrip()
+        full = (
+            unstopped
+            if (bare, with_marks) not in kept_forms and (bare, unstopped) in kept_forms
+            else with_marks
+        )
         if bare:
-            answers.add(full if any(bare == kept_bare for kept_bare, _ in kept) else bare)
-        elif (bare, full) in kept:
+            answers.add(full if any(bare == kept_bare for kept_bare, _ in kept_forms) else bare)
+        elif (bare, full) in kept_forms:
             answers.add(full)
     return answers
 
 
 def naive_score(
-    text: str, gold: Gold, matching: Matching, labels: Labels, kept: Kept
+    text: str, gold: Gold, matching: Matching, labels: Labels, kept_forms: Kept
 ) -> tuple[float, float]:
-    answers = naive_set(text, matching, kept)
+    answers = naive_set(text, matching, kept_forms)
     if not answers:
         return 0.0, 0.0
     right = []
     for names in gold:
         compared = names[:1] if labels == "rdf" else names
-        right.append(set().union(*(naive_set(name, matching, kept) for name in compared)) - {""})
+        right.append(
+            set().union(*(naive_set(name, matching, kept_forms) for name in compared)) - {""}
+        )
     # Every way to give each right answer an answer of its own, or none.
     places = [*answers, *[None] * len(right)]
     n_found = max(
@@ -224,7 +232,7 @@ def test_kamel_any_answers_equals_the_naive_scorer(
     rows = kamel(answers, pairs, seed=1, n_rounds=2)
     values = {row[:3]: row[3] for row in rows.iter_rows()}
     assert rows.schema == ROWS
-    best, kept = naive_baseline(train), naive_kept(queries)
+    best, kept_by_relation = naive_baseline(train), naive_kept(queries)
     for variant, (matching, labels) in VARIANTS.items():
         for name, part in parts(queries).items():
             answered = [(q.relation, q.answer, q.gold) for q in part]
@@ -234,7 +242,7 @@ def test_kamel_any_answers_equals_the_naive_scorer(
                 scored = [
                     (
                         "all" if pooled else relation,
-                        naive_score(text, gold, matching, labels, kept[relation]),
+                        naive_score(text, gold, matching, labels, kept_by_relation[relation]),
                     )
                     for relation, text, gold in source
                     if text is not None
@@ -286,8 +294,8 @@ def test_precision_recall_trap_is_scored_as_described(
     for matching, expected in (("strict", strict), ("paper", paper)):
         scores = precision_recall(answers, pairs, matching=matching)  # type: ignore[arg-type]
         assert scores.select("precision", "recall").row(0) == expected
-        kept = naive_kept([Query("P1", "Q1", gold, text)])["P1"]
-        assert naive_score(text, gold, matching, "all", kept) == expected  # type: ignore[arg-type]
+        kept_forms = naive_kept([Query("P1", "Q1", gold, text)])["P1"]
+        assert naive_score(text, gold, matching, "all", kept_forms) == expected  # type: ignore[arg-type]
 
 
 def test_kamel_query_without_answer_is_counted_and_left_out() -> None:
@@ -395,8 +403,8 @@ def test_macro_means_weigh_relations_alike_and_have_the_intervals_of_other_metri
     by_relation = macro.precision.by_relation
     assert [by_relation[r] for r in by_relation] == [pytest.approx(expected[r]) for r in expected]
     assert reversed_macro.precision.overall.value == pytest.approx(1 - macro.precision.overall[0])
-    few = pl.concat([scores.head(1), scores.filter(relation_id="P1", precision=0)])
-    (macro,) = macros([few], seed=1, n_rounds=3)
+    two_relations = pl.concat([scores.head(1), scores.filter(relation_id="P1", precision=0)])
+    (macro,) = macros([two_relations], seed=1, n_rounds=3)
     assert macro.precision.overall.value == 0.5
 
 

@@ -25,27 +25,27 @@ def is_number(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-@given(scores=SCORES, again=SCORES)
+@given(scores=SCORES, scored_again=SCORES)
 def test_difference_equals_the_formula(
-    scores: dict[str, float | None], again: dict[str, float | None]
+    scores: dict[str, float | None], scored_again: dict[str, float | None]
 ) -> None:
     apart = []
-    for item, second in again.items():
+    for item, second in scored_again.items():
         first = scores.get(item)
         if first is not None and second is not None and is_number(first) and is_number(second):
             apart.append(abs(first - second))
-    found = permutation_difference(table(scores), table(again))
-    assert found.schema == ROWS
-    (row,) = found.rows(named=True)
+    difference = permutation_difference(table(scores), table(scored_again))
+    assert difference.schema == ROWS
+    (row,) = difference.rows(named=True)
     assert row["value"] == (max(apart) if apart else None)
-    assert (row["n"], row["n_failed"]) == (len(apart), len(again) - len(apart))
-    assert permutation_difference(table(scores), table(again).reverse()).equals(found)
+    assert (row["n"], row["n_failed"]) == (len(apart), len(scored_again) - len(apart))
+    assert permutation_difference(table(scores), table(scored_again).reverse()).equals(difference)
 
 
 def test_difference_of_single_precision_is_exact() -> None:
-    scores, again = (
+    scores, scored_again = (
         pl.DataFrame({"prompt_id": ["a"], "logprob": [x]}, schema_overrides={"logprob": pl.Float32})
         for x in (-100.0, -100.00001)
     )
-    found = permutation_difference(scores, again)["value"].item()
-    assert found == pytest.approx(2**-17, abs=1e-9)
+    difference = permutation_difference(scores, scored_again)["value"].item()
+    assert difference == pytest.approx(2**-17, abs=1e-9)

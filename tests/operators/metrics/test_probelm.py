@@ -132,8 +132,8 @@ def slices(groups: list[Group]) -> dict[str | None, list[Group]]:
     for name in [None, *(f"frame={frame}" for frame in FRAMES)]:
         members = by_name.get(name, [])
         if {group.relation for group in members} == set(RELATIONS):
-            rest = [group for group in members if group.relation != OCCUPATION]
-            by_name[f"{name + ',' if name else ''}without={OCCUPATION}"] = rest
+            other_relations = [group for group in members if group.relation != OCCUPATION]
+            by_name[f"{name + ',' if name else ''}without={OCCUPATION}"] = other_relations
     return by_name
 
 
@@ -187,8 +187,10 @@ def test_probelm_baseline_is_that_of_chance_on_all_groups() -> None:
 
 def test_probelm_one_prompt_type_has_no_plausibility_and_no_entities_no_variants() -> None:
     groups = [group_of(1, 2)]
-    one = scores(groups).filter(setting="question")
-    assert probelm(one, candidates(groups), seed=1)["setting"].unique().to_list() == ["question"]
+    questions = scores(groups).filter(setting="question")
+    assert probelm(questions, candidates(groups), seed=1)["setting"].unique().to_list() == [
+        "question"
+    ]
     table = probelm(scores(groups).drop("entity_n_tokens"), candidates(groups), seed=1)
     assert table["variant"].null_count() == table.height > 0
 

@@ -45,9 +45,9 @@ def analysed(
     by: By = "match",
     n_failed: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    known = condense_terms(answers, analysis_terms([name], answers, templates, by))
-    estimates = known.estimates(ESTIMATED, seed=1, n_rounds=5)
-    return analyses([name], known, known.counts(n_failed), estimates, templates)
+    condensed = condense_terms(answers, analysis_terms([name], answers, templates, by))
+    estimates = condensed.estimates(ESTIMATED, seed=1, n_rounds=5)
+    return analyses([name], condensed, condensed.counts(n_failed), estimates, templates)
 
 
 def average(values: list[Fraction]) -> Fraction:
@@ -74,22 +74,22 @@ def test_template_spread_any_answers_equals_naive_extremes(
     data: st.DataObject, answer_tables: Tables
 ) -> None:
     answers = data.draw(answer_tables.filter(len))
-    found, expected = analysed("template_spread", answers), accuracies_by_relation(answers)
+    spread_table, expected = analysed("template_spread", answers), accuracies_by_relation(answers)
     n_pairs = dict(answers.group_by("relation_id").agg(pl.col("pair_id").n_unique()).iter_rows())
     for relation, accuracies in expected.items():
         spread = [min(accuracies), average(accuracies), max(accuracies)]
-        rows = found.filter(slice=f"relation={relation}")
+        rows = spread_table.filter(slice=f"relation={relation}")
         assert rows["value"].to_list() == pytest.approx(spread)
     weighted = [
         sum(n_pairs[r] * pick(accuracies) for r, accuracies in expected.items())
         / sum(n_pairs.values())
         for pick in (min, average, max)
     ]
-    assert list(overall(found).values()) == pytest.approx(weighted)
+    assert list(overall(spread_table).values()) == pytest.approx(weighted)
     rates = template_accuracy(template_rates(answers))
     for relation, accuracies in expected.items():
-        own = rates.filter(relation_id=relation)
-        assert sorted(own["accuracy"]) == pytest.approx(sorted(accuracies))
+        relation_rates = rates.filter(relation_id=relation)
+        assert sorted(relation_rates["accuracy"]) == pytest.approx(sorted(accuracies))
     assert rates["n"].sum() == answers.height
     shuffled = answers.sample(fraction=1, shuffle=True, seed=3)
     assert template_accuracy(template_rates(shuffled)).equals(rates)
@@ -97,9 +97,9 @@ def test_template_spread_any_answers_equals_naive_extremes(
 
 def test_template_spread_failed_prompts_are_counted(no_answers: pl.DataFrame) -> None:
     failed = pl.DataFrame({"relation_id": ["P1"], "n_failed": [4]})
-    found = analysed("template_spread", no_answers, n_failed=failed)
-    assert found["value"].null_count() == found.height == 6
-    assert found["n_failed"].unique().to_list() == [4]
+    rows = analysed("template_spread", no_answers, n_failed=failed)
+    assert rows["value"].null_count() == rows.height == 6
+    assert rows["n_failed"].unique().to_list() == [4]
 
 
 def subset_accuracies(answers: pl.DataFrame, unit: str, factor: str) -> list[float]:
@@ -114,24 +114,24 @@ def test_subject_template_complete_answers_extremes_are_those_of_all_subsets(
     data: st.DataObject, complete_answer_tables: Tables
 ) -> None:
     answers = data.draw(complete_answer_tables)
-    found = overall(analysed("subject_template", answers))
+    values = overall(analysed("subject_template", answers))
     for name, unit, factor in (
         ("subject", "pair_id", "subject_index"),
         ("template", "relation_id", "template_id"),
     ):
         accuracies = subset_accuracies(answers, unit, factor)
-        assert found[f"{name}_acc_min"] == pytest.approx(min(accuracies))
-        assert found[f"{name}_acc_max"] == pytest.approx(max(accuracies))
+        assert values[f"{name}_acc_min"] == pytest.approx(min(accuracies))
+        assert values[f"{name}_acc_max"] == pytest.approx(max(accuracies))
 
 
-def naive_consist(answers: pl.DataFrame, held: str, *, inner: bool | None = None) -> float | None:
-    """Over prompts that agree in `held`; with `inner`, of the same or of other groups alone."""
+def naive_consist(answers: pl.DataFrame, factor: str, *, inner: bool | None = None) -> float | None:
+    """Over prompts that agree in `factor`; with `inner`, of the same or of other groups alone."""
     shares = []
     for pair in answers.partition_by("pair_id"):
         hits = [
             match(a["key"], b["key"])
             for a, b in combinations(pair.to_dicts(), 2)
-            if a[held] == b[held]
+            if a[factor] == b[factor]
             and inner in (None, GROUP[a["template_id"]] == GROUP[b["template_id"]])
         ]
         if hits:
@@ -153,18 +153,18 @@ def test_consist_of_one_factor_and_of_groups_any_answers_equals_naive_reading(
     data: st.DataObject, answer_tables: Tables
 ) -> None:
     answers = data.draw(answer_tables)
-    found = overall(analysed("subject_template", answers))
-    assert found["subject_consist"] == pytest.approx(naive_consist(answers, "template_id"))
-    assert found["template_consist"] == pytest.approx(naive_consist(answers, "subject_index"))
-    found = overall(analysed("manual_paraphrase", answers))
-    assert found["manual_rank"] == pytest.approx(naive_rank(answers))
+    values = overall(analysed("subject_template", answers))
+    assert values["subject_consist"] == pytest.approx(naive_consist(answers, "template_id"))
+    assert values["template_consist"] == pytest.approx(naive_consist(answers, "subject_index"))
+    values = overall(analysed("manual_paraphrase", answers))
+    assert values["manual_rank"] == pytest.approx(naive_rank(answers))
     for name, inner in (("inner", True), ("inter", False)):
         expected = naive_consist(answers, "subject_index", inner=inner)
-        assert found[f"{name}_group_consist"] == pytest.approx(expected)
-    found = overall(analysed("manual_paraphrase", answers, TEMPLATES.with_columns(group=0)))
-    assert found["inter_group_consist"] is None
-    whole = ratio(consist_terms(answers, within=["subject_index"]))
-    assert found["inner_group_consist"] == pytest.approx(whole)
+        assert values[f"{name}_group_consist"] == pytest.approx(expected)
+    values = overall(analysed("manual_paraphrase", answers, TEMPLATES.with_columns(group=0)))
+    assert values["inter_group_consist"] is None
+    overall_consist = ratio(consist_terms(answers, within=["subject_index"]))
+    assert values["inner_group_consist"] == pytest.approx(overall_consist)
 
 
 def test_equality_does_not_match_a_part_and_unknown_groups_are_null(
@@ -174,8 +174,8 @@ def test_equality_does_not_match_a_part_and_unknown_groups_are_null(
     keys = ["\x1frome\x1f", "\x1fin\x1frome\x1f"]
     answers = pl.DataFrame({**columns, "subject_index": 0, "key": keys, "correct": True})
     for by, expected in (("match", 1.0), ("equality", 0.0)):
-        found = overall(analysed("subject_template", answers, by=by))  # type: ignore[arg-type]
-        assert found["template_consist"] == expected
+        values = overall(analysed("subject_template", answers, by=by))  # type: ignore[arg-type]
+        assert values["template_consist"] == expected
     unknown = TEMPLATES.with_columns(group=pl.lit(None, pl.UInt16))
     assert overall(analysed("manual_paraphrase", answers, unknown)) == {
         "manual_rank": 1.5,

@@ -102,11 +102,11 @@ def test_match_counts_within_groups_compare_what_agrees_in_blocks_of_any_size(
             if all(a[name] == b[name] for name in within)
         ]
         expected[pair["pair_id"][0]] = (sum(compared), len(compared))
-    found = match_counts(answers, within=within)
-    assert {pair: (n, of) for _, pair, n, of in found.iter_rows()} == expected
+    counts = match_counts(answers, within=within)
+    assert {pair: (n, n_compared) for _, pair, n, n_compared in counts.iter_rows()} == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_COMPARISONS_PER_BLOCK", 2)
-        assert match_counts(answers, within=within).equals(found)
+        assert match_counts(answers, within=within).equals(counts)
 
 
 def test_match_counts_of_one_group_of_many_answers_are_made_in_blocks(

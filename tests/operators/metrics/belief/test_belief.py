@@ -49,8 +49,8 @@ def table(
         tables["calibration"] = calibration
         n_failed_samples = NONE_FAILED if n_failed_samples is None else n_failed_samples
     answers = answers.with_columns(prompt_id=pl.lit("", pl.String))
-    kept = MEASURE.condense({**tables, "answers": answers}, NO_PROMPTS, FACTS, OPTIONS)
-    evidence = Evidence(FACTS, None, kept, n_failed, n_failed_samples, None, OPTIONS, seed=1)
+    condensed = MEASURE.condense({**tables, "answers": answers}, NO_PROMPTS, FACTS, OPTIONS)
+    evidence = Evidence(FACTS, None, condensed, n_failed, n_failed_samples, None, OPTIONS, seed=1)
     return MEASURE.compute(evidence)["metrics"]
 
 

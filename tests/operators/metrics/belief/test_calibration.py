@@ -41,10 +41,12 @@ def test_calibration_any_prompts_equals_formulas_and_scikit_learn(
     calibration = data.draw(calibration_tables.filter(len))
     right, sure = (calibration[name].to_numpy() for name in ("correct", "confidence"))
     n_bins = data.draw(st.integers(1, 12))
-    found = bins(calibration, n_bins)
-    gaps = (found["mean_confidence"] - found["mean_accuracy"]) * found["n"]
+    bin_rows = bins(calibration, n_bins)
+    gaps = (bin_rows["mean_confidence"] - bin_rows["mean_accuracy"]) * bin_rows["n"]
     assert ovconf(calibration) == pytest.approx(sure.mean() - right.mean())
-    assert gaps.sum() / found["n"].sum() == pytest.approx(ovconf(calibration))  # whatever the bins
+    assert gaps.sum() / bin_rows["n"].sum() == pytest.approx(
+        ovconf(calibration)
+    )  # whatever the bins
     n_bins = min(n_bins, len(calibration))
     assert ece(calibration, n_bins) == pytest.approx(naive_ece(calibration, n_bins))
     assert brier(calibration) == pytest.approx(brier_score_loss(right, sure, labels=[0, 1]))
@@ -57,13 +59,13 @@ def test_bins_any_prompts_are_of_equal_size_and_descend(
     data: st.DataObject, calibration_tables: Tables
 ) -> None:
     calibration = data.draw(calibration_tables.filter(len))
-    found = bins(calibration)
-    assert found.height == min(10, len(calibration))
-    assert found["n"].sum() == len(calibration)
-    assert found["n"].max() - found["n"].min() <= 1  # type: ignore[operator]
-    assert (found["mean_confidence"].diff().drop_nulls() <= 1e-12).all()
+    bin_rows = bins(calibration)
+    assert bin_rows.height == min(10, len(calibration))
+    assert bin_rows["n"].sum() == len(calibration)
+    assert bin_rows["n"].max() - bin_rows["n"].min() <= 1  # type: ignore[operator]
+    assert (bin_rows["mean_confidence"].diff().drop_nulls() <= 1e-12).all()
     shuffled = calibration.sample(fraction=1, shuffle=True, seed=data.draw(st.integers(0, 99)))
-    assert bins(shuffled).equals(found)
+    assert bins(shuffled).equals(bin_rows)
     for metric in (ovconf, ece, brier, auroc):
         assert metric(shuffled) == metric(calibration)
 
@@ -102,14 +104,16 @@ def test_confidence_any_samples_equals_share_of_matches(
     greedy = [(i, key) for i, (key, _) in enumerate(prompts)]
     samples = [(i, key) for i, (_, keys) in enumerate(prompts) for key in keys]
     samples.append((99, None))  # of no prompt
-    found = confidence(*(pl.DataFrame(rows, PROMPTS, orient="row") for rows in (greedy, samples)))
+    confidences = confidence(
+        *(pl.DataFrame(rows, PROMPTS, orient="row") for rows in (greedy, samples))
+    )
     expected = [
         (i, pytest.approx(mean(match(g, key) for key in keys)))
         for i, (g, keys) in enumerate(prompts)
         if keys
     ]
-    assert found.rows() == expected
-    assert found.schema == {"prompt_id": pl.Int64, "confidence": pl.Float64}
+    assert confidences.rows() == expected
+    assert confidences.schema == {"prompt_id": pl.Int64, "confidence": pl.Float64}
 
 
 ANSWER = st.tuples(

@@ -47,15 +47,15 @@ def table(run: dict[str, Fact]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=EVIDENCE, orient="row")
 
 
-def state(fact: Fact, at: Thresholds) -> str:
+def state(fact: Fact, thresholds: Thresholds) -> str:
     share, right, confidence = fact
-    if share >= at.robust_share:
+    if share >= thresholds.robust_share:
         return "known robustly"
     if share > 0:
         return "depends on the prompt"
-    if right is not None and right >= at.min_right_samples:
+    if right is not None and right >= thresholds.min_right_samples:
         return "only when sampled"
-    if confidence is not None and confidence >= at.confident:
+    if confidence is not None and confidence >= thresholds.confident:
         return "confidently wrong"
     return "unknown"
 
@@ -70,20 +70,23 @@ def test_evidence_any_tables_equals_counting(
     sampled = calibration.select(
         "prompt_id", "relation_id", "pair_id", n_samples=10, n_right_samples=pl.col("correct") * 3
     )
-    found = evidence(answers, sampled, calibration)
-    assert found.schema == EVIDENCE
+    facts = evidence(answers, sampled, calibration)
+    assert facts.schema == EVIDENCE
     pairs = sorted(set(answers.select("relation_id", "pair_id").iter_rows()))
-    assert found.select("relation_id", "pair_id").rows() == pairs
-    for row in found.iter_rows(named=True):
-        own = answers.filter(pair_id=row["pair_id"], relation_id=row["relation_id"])["correct"]
-        assert (row["n_prompts"], row["share"]) == (len(own), pytest.approx(sum(own) / len(own)))
-        of = calibration.filter(pair_id=row["pair_id"], relation_id=row["relation_id"])
-        if of.is_empty():
+    assert facts.select("relation_id", "pair_id").rows() == pairs
+    for row in facts.iter_rows(named=True):
+        correct = answers.filter(pair_id=row["pair_id"], relation_id=row["relation_id"])["correct"]
+        assert (row["n_prompts"], row["share"]) == (
+            len(correct),
+            pytest.approx(sum(correct) / len(correct)),
+        )
+        sampled_rows = calibration.filter(pair_id=row["pair_id"], relation_id=row["relation_id"])
+        if sampled_rows.is_empty():
             assert (row["n_samples"], row["n_right_samples"], row["confidence"]) == (None,) * 3
         else:
-            assert row["n_samples"] == 10 * of.height
-            assert row["n_right_samples"] == 3 * of["correct"].sum()
-            assert row["confidence"] == pytest.approx(of["confidence"].mean())
+            assert row["n_samples"] == 10 * sampled_rows.height
+            assert row["n_right_samples"] == 3 * sampled_rows["correct"].sum()
+            assert row["confidence"] == pytest.approx(sampled_rows["confidence"].mean())
 
 
 def test_sampled_correctness_counts_right_samples_by_prompt() -> None:
@@ -96,39 +99,39 @@ def test_sampled_correctness_counts_right_samples_by_prompt() -> None:
         }
     )
     labels = pl.DataFrame({"pair_id": ["t", "u"], "key": ["\x1frome\x1f", "\x1foslo\x1f"]})
-    found = sampled_correctness(samples, labels)
-    assert found.schema == SAMPLED
-    assert found.rows() == [("p", "P1", "t", 3, 2), ("q", "P1", "u", 1, 0)]
+    counts = sampled_correctness(samples, labels)
+    assert counts.schema == SAMPLED
+    assert counts.rows() == [("p", "P1", "t", 3, 2), ("q", "P1", "u", 1, 0)]
 
 
 @given(before=RUNS, after=RUNS, at=THRESHOLDS)
 def test_changes_any_runs_equals_reading_shared_evidence(
     before: dict[str, Fact], after: dict[str, Fact], at: Thresholds
 ) -> None:
-    found = state_changes(table(before), table(after), at)
-    assert found.schema == CHANGES
-    assert found["pair_id"].to_list() == sorted(before.keys() & after.keys())
-    for row in found.iter_rows(named=True):
-        one, other = before[row["pair_id"]], after[row["pair_id"]]
-        kinds = [None not in kind for kind in zip(one, other, strict=True)]
+    changes = state_changes(table(before), table(after), at)
+    assert changes.schema == CHANGES
+    assert changes["pair_id"].to_list() == sorted(before.keys() & after.keys())
+    for row in changes.iter_rows(named=True):
+        old, new = before[row["pair_id"]], after[row["pair_id"]]
+        kinds = [None not in kind for kind in zip(old, new, strict=True)]
         shared = [
-            tuple(value if kept else None for value, kept in zip(fact, kinds, strict=True))
-            for fact in (one, other)
+            tuple(value if in_both else None for value, in_both in zip(fact, kinds, strict=True))
+            for fact in (old, new)
         ]
         states = [state(fact, at) for fact in shared]  # type: ignore[arg-type]
         assert [row["before"], row["after"]] == states
-        known = one[0] > 0, other[0] > 0
-        robust = tuple(each == "known robustly" for each in states)
-        expected = {(False, True): "gained", (True, False): "lost"}.get(known)
-        if known == (True, True):
+        is_right = old[0] > 0, new[0] > 0
+        robust = tuple(name == "known robustly" for name in states)
+        expected = {(False, True): "gained", (True, False): "lost"}.get(is_right)
+        if is_right == (True, True):
             expected = {(False, True): "firmer", (True, False): "looser"}.get(robust)
         assert row["change"] == expected
 
 
 def test_changes_a_run_without_samples_moves_no_fact() -> None:
     with_samples, without = {"P1.a": (0.0, 3, 0.9)}, {"P1.a": (0.0, None, None)}
-    found = state_changes(table(with_samples), table(without), AT)
-    assert found.select("before", "after", "change").row(0) == ("unknown", "unknown", None)
+    changes = state_changes(table(with_samples), table(without), AT)
+    assert changes.select("before", "after", "change").row(0) == ("unknown", "unknown", None)
 
 
 @given(before=RUNS, after=RUNS)
@@ -168,12 +171,12 @@ def answers_of(run: Run) -> pl.DataFrame:
 
 @given(runs=st.lists(st.dictionaries(st.sampled_from("pqrstu"), st.booleans()), max_size=4))
 def test_knowledge_sharing_any_runs_equals_sets(runs: list[Run]) -> None:
-    found = knowledge_sharing((str(i), answers_of(run)) for i, run in enumerate(runs))
-    assert found.schema == SHARING
+    table = knowledge_sharing((str(i), answers_of(run)) for i, run in enumerate(runs))
+    assert table.schema == SHARING
     expected = []
-    for (i, one), (j, other) in product(enumerate(runs), repeat=2):
-        covered = {p for p, correct in one.items() if correct and p in other}
-        shared = {p for p in covered if other[p]}
+    for (i, first), (j, second) in product(enumerate(runs), repeat=2):
+        covered = {p for p, correct in first.items() if correct and p in second}
+        shared = {p for p in covered if second[p]}
         rate = len(shared) / len(covered) if covered else None
         expected.append((str(i), str(j), len(covered), len(shared), rate))
-    assert found.rows() == expected
+    assert table.rows() == expected

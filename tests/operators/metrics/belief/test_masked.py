@@ -39,10 +39,10 @@ def relations(draw: st.DrawFn) -> list[Relation]:
     return [relation() for _ in range(draw(st.integers(1, 3)))]
 
 
-def content_free(drawn: list[Relation]) -> pl.DataFrame:
+def content_free(relations: list[Relation]) -> pl.DataFrame:
     rows = [
         (f"P{r}", f"P{r}.{t}", prompt)
-        for r, relation in enumerate(drawn)
+        for r, relation in enumerate(relations)
         for t, template in enumerate(relation)
         for prompt in template
     ]
@@ -55,8 +55,8 @@ def level(distribution: np.ndarray) -> float:
 
 
 def values(rows: pl.DataFrame, variant: str | None) -> dict[str | None, float]:
-    mine = rows.filter(pl.col("variant").eq_missing(pl.lit(variant)))
-    return dict(mine.select("slice", "value").iter_rows())
+    variant_rows = rows.filter(pl.col("variant").eq_missing(pl.lit(variant)))
+    return dict(variant_rows.select("slice", "value").iter_rows())
 
 
 @given(drawn=relations(), scale=st.floats(0.01, 1))
@@ -72,7 +72,7 @@ def test_bias_level_any_distributions_equals_scipys_entropy(
     multi = [level(np.mean(of_relation, axis=0)) for of_relation in means]
     names = [f"relation=P{r}" for r in range(len(drawn))]
     expected = {
-        None: np.mean([each for levels in single for each in levels]),
+        None: np.mean([value for levels in single for value in levels]),
         **dict(zip(names, map(np.mean, single), strict=True)),
     }
     assert values(rows, None) == pytest.approx(expected, abs=1e-9)
@@ -85,9 +85,9 @@ def test_bias_level_any_distributions_equals_scipys_entropy(
 
 
 def test_bias_level_too_few_candidates_and_impossible_prompts_are_left_out() -> None:
-    few = bias_level(content_free([[[[0.3]]], [[[]]], [[[0.2, 0.2]]]]))
+    levels = bias_level(content_free([[[[0.3]]], [[[]]], [[[0.2, 0.2]]]]))
     expected = {"relation=P0": None, "relation=P1": None, "relation=P2": pytest.approx(0.0)}
-    assert values(few, None) == {None: pytest.approx(0.0), **expected}
+    assert values(levels, None) == {None: pytest.approx(0.0), **expected}
     impossible = bias_level(content_free([[[[0.0, 0.0], [0.3, 0.3]], [[0.0, 0.0]]]]))
     assert values(impossible, None)["relation=P0"] == pytest.approx(0.0)
     assert bias_level(content_free([]))["value"].to_list() == [None, None]
@@ -121,25 +121,25 @@ def naive_gains(cells: Cells, place: int) -> list[list[bool]]:
         if cell[place]:
             continue
         aliases = [(*cell[:place], alias, *cell[place + 1 :]) for alias in (1, 2)]
-        known = [cells[alias] for alias in aliases if alias in cells]
-        if cell in cells and known:
-            units.append([each > cells[cell] for each in known])
+        probabilities = [cells[alias] for alias in aliases if alias in cells]
+        if cell in cells and probabilities:
+            units.append([probability > cells[cell] for probability in probabilities])
     return units
 
 
 @given(cells=CELLS)
 def test_extended_entities_any_probabilities_equal_naive_comparison(cells: Cells) -> None:
     rows = extended_entities(counted(cells), seed=1, n_rounds=5).filter(pl.col("slice").is_null())
-    found = {
+    shares = {
         (metric, variant): value
         for metric, variant, value in rows.select("metric", "variant", "value").iter_rows()
     }
     for name, place in (("subject", 2), ("object", 4)):
         units = naive_gains(cells, place)
         some = mean(map(any, units)) if units else None
-        each = mean(hit for unit in units for hit in unit) if units else None
-        assert found[f"extended_{name}", None] == pytest.approx(some)
-        assert found[f"extended_{name}", EACH] == pytest.approx(each)
+        by_alias = mean(hit for unit in units for hit in unit) if units else None
+        assert shares[f"extended_{name}", None] == pytest.approx(some)
+        assert shares[f"extended_{name}", EACH] == pytest.approx(by_alias)
 
 
 def test_left_out_is_a_share_of_labels_objects_and_pairs(mini: Facts, tiny_bert: Any) -> None:
@@ -148,9 +148,9 @@ def test_left_out_is_a_share_of_labels_objects_and_pairs(mini: Facts, tiny_bert:
     overall = rows.filter(pl.col("slice").is_null())
     shares = {row["metric"]: (row["value"], row["n"]) for row in overall.iter_rows(named=True)}
     for unit, ids in (("objects", ["pair_id", "object_id"]), ("pairs", ["pair_id"])):
-        said = labels.group_by(ids).agg(pl.col("token_id").count())
-        expected = (said["token_id"] == 0).mean()
-        assert shares[f"{unit}_left_out"] == (pytest.approx(expected), said.height)
+        token_counts = labels.group_by(ids).agg(pl.col("token_id").count())
+        expected = (token_counts["token_id"] == 0).mean()
+        assert shares[f"{unit}_left_out"] == (pytest.approx(expected), token_counts.height)
     assert 0 < shares["pairs_left_out"][0] <= shares["objects_left_out"][0] < 1
     by_relation = rows.drop_nulls("slice").group_by("metric", maintain_order=True)
     summed = by_relation.agg(value=(pl.col("value") * pl.col("n")).sum() / pl.col("n").sum())

@@ -98,9 +98,9 @@ def entities(row: Row, languages: tuple[str, str]) -> set[str]:
 
 
 def agree(first: Row, second: Row, languages: tuple[str, str]) -> bool:
-    left, right = entities(first, languages), entities(second, languages)
-    if left or right:
-        return bool(left & right)
+    first_entities, second_entities = entities(first, languages), entities(second, languages)
+    if first_entities or second_entities:
+        return bool(first_entities & second_entities)
     return has(first["key"], second["key"]) or has(second["key"], first["key"])
 
 

@@ -46,15 +46,15 @@ def test_band_holds_for_all_runs_at_once_and_ranks_are_rarely_wrong() -> None:
     inside, ranked = 0, 0
     n_draws = 200
     for draw in range(n_draws):
-        found = compare_along(
+        table = compare_along(
             drawn(rng, shares), LABELS[:4], reference="a", seed=draw, n_rounds=200
         )
-        low, high = found["band_low"].to_numpy(), found["band_high"].to_numpy()
+        low, high = table["band_low"].to_numpy(), table["band_high"].to_numpy()
         inside += bool(((low <= truth) & (truth <= high)).all())
-        best, worst = found["rank_low"].to_list(), found["rank_high"].to_list()
+        best, worst = table["rank_low"].to_list(), table["rank_high"].to_list()
         ranked += best[0] == worst[0] == 4 and best[3] == worst[3] == 1 and best[1] == 2
-        pointwise = found["ci_high"] - found["ci_low"]
-        assert ((found["band_high"] - found["band_low"]) > 0.95 * pointwise).all()
+        pointwise = table["ci_high"] - table["ci_low"]
+        assert ((table["band_high"] - table["band_low"]) > 0.95 * pointwise).all()
     assert inside >= 0.92 * n_draws  # 95 % less two standard errors
     assert ranked >= 0.93 * n_draws  # b and c are alike, and told apart in one of twenty
 
@@ -67,10 +67,10 @@ def test_band_of_a_small_study_holds_where_runs_know_next_to_nothing() -> None:
     assert truth[0] < 0.01
     inside, n_draws = 0, 200
     for draw in range(n_draws):
-        found = compare_along(
+        table = compare_along(
             drawn(rng, shares, 30), LABELS[:4], reference="a", seed=draw, n_rounds=200
         )
-        low, high = found["band_low"].to_numpy(), found["band_high"].to_numpy()
+        low, high = table["band_low"].to_numpy(), table["band_high"].to_numpy()
         inside += bool(((low <= truth) & (truth <= high)).all())
     assert inside >= 0.92 * n_draws
 
@@ -78,11 +78,11 @@ def test_band_of_a_small_study_holds_where_runs_know_next_to_nothing() -> None:
 def test_values_differences_and_shared_facts() -> None:
     right = np.array([[0.0, 0.5, 1.0, 1.0], [1.0, 0.5, 1.0, 1.0]])
     rows = terms(right).filter(~((pl.col("label") == "b") & (pl.col("pair_id") == "3")))
-    found = compare_along(rows, ["a", "b"], reference="a", seed=0, n_rounds=50)
-    assert found["value"].to_list() == [0.5, pytest.approx(2.5 / 3)]  # of the three shared facts
-    assert found["difference"].to_list() == [0.0, pytest.approx(1 / 3)]
-    assert found["n_pairs"].to_list() == [3, 3]
-    assert found["p_holm"].to_list()[0] is None
+    table = compare_along(rows, ["a", "b"], reference="a", seed=0, n_rounds=50)
+    assert table["value"].to_list() == [0.5, pytest.approx(2.5 / 3)]  # of the three shared facts
+    assert table["difference"].to_list() == [0.0, pytest.approx(1 / 3)]
+    assert table["n_pairs"].to_list() == [3, 3]
+    assert table["p_holm"].to_list()[0] is None
     with pytest.raises(InputError, match="no fact in common"):
         compare_along(rows.filter(label="a"), ["a", "b"], reference="a", seed=0, n_rounds=5)
 
@@ -94,8 +94,8 @@ def test_one_run_alone_and_runs_that_never_vary() -> None:
     n = 12 * (norm.isf(0.025) / student.isf(0.025, 12 - RELATIONS)) ** 2
     assert alike["band_low"].to_list() == [pytest.approx(0.025 ** (1 / n))] * 2
     assert alike.select("rank_low", "rank_high").rows() == [(1, 2), (1, 2)]
-    one = compare_along(terms(np.ones((1, 12))), ["a"], reference="a", seed=0, n_rounds=20)
-    assert one.select("rank_low", "rank_high").rows() == [(1, 1)]
+    single = compare_along(terms(np.ones((1, 12))), ["a"], reference="a", seed=0, n_rounds=20)
+    assert single.select("rank_low", "rank_high").rows() == [(1, 1)]
 
 
 # By the curve of a fact: its life, where it is learned, where forgotten, and where it is known.

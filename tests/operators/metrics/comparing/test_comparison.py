@@ -93,9 +93,9 @@ def test_compare_interval_is_that_of_differences_of_the_same_draws() -> None:
     rng = np.random.default_rng(1)
     first, second = rng.random(30), rng.random(30)
     row = compare(facts(first.tolist(), second.tolist()), seed=3, n_rounds=200).row(0, named=True)
-    taken = generator(3, "bootstrap", "P1").integers(30, size=(200, 29))
+    drawn_facts = generator(3, "bootstrap", "P1").integers(30, size=(200, 29))
     change = second - first
-    expected = estimate(np.array([change.mean(), *change[taken].mean(axis=1)]), 29)
+    expected = estimate(np.array([change.mean(), *change[drawn_facts].mean(axis=1)]), 29)
     assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx(expected)
 
 
@@ -155,15 +155,15 @@ def test_compare_ranked_rounds_are_the_metrics_of_resamples_by_prompt_and_by_fac
     ]
     first, second = (run.with_columns(prompt_id="pair_id") for run in (first, second))
     resamples = [np.repeat(np.arange(24), weights) for weights in np.hstack(by_relation)]
-    drawn = {"seed": 1, "n_rounds": 40, "n_bins": 4}
-    by_prompt = compare_ranked(first, second, **drawn)
+    draws = {"seed": 1, "n_rounds": 40, "n_bins": 4}
+    by_prompt = compare_ranked(first, second, **draws)
     metrics = (lambda rows: ece(rows, 4), auroc)
     for row, metric in zip(by_prompt.iter_rows(named=True), metrics, strict=True):
-        rounds = [metric(second[taken]) - metric(first[taken]) for taken in resamples]
+        rounds = [metric(second[resample]) - metric(first[resample]) for resample in resamples]
         expected = estimate(np.array(rounds))
         assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx(expected)
     renamed = second.with_columns(pl.col("prompt_id") + "!")  # the same facts by other prompts
-    by_fact = compare_ranked(first, renamed, **drawn, unit="fact")
+    by_fact = compare_ranked(first, renamed, **draws, unit="fact")
     assert by_fact["n_pairs"].to_list() == [24, 24]
     assert by_fact.drop("n_prompts").equals(by_prompt.drop("n_prompts"))
 

@@ -69,20 +69,20 @@ def test_shared_any_runs_equals_sets_and_decides_the_unit(
     counts = count_shared(*runs)
     first, second = (set(run["prompt_id"]) for run in runs)
     first_facts, second_facts = (set(run.select(FACT).rows()) for run in runs)
-    both = first_facts & second_facts
-    assert (counts.prompts, counts.facts) == (len(first & second), len(both))
+    common_facts = first_facts & second_facts
+    assert (counts.prompts, counts.facts) == (len(first & second), len(common_facts))
     assert (counts.first_prompts, counts.second_prompts) == (
         len(first - second),
         len(second - first),
     )
     assert counts.first_facts == len(first_facts - second_facts)
     assert counts.second_facts == len(second_facts - first_facts)
-    n_prompts = [sum(row in both for row in run.select(FACT).rows()) for run in runs]
+    n_prompts = [sum(row in common_facts for row in run.select(FACT).rows()) for run in runs]
     assert [counts.own, counts.other] == n_prompts
     parts = [count_shared(*(run.filter(relation_id=name) for run in runs)) for name in ("P0", "P1")]
     assert Shared.total(parts) == counts
     paired_facts = runs[0].join(runs[1], on="prompt_id", how="semi").select(FACT).unique()
-    assert unit_of(*runs) == ("prompt" if paired_facts.height == len(both) else "fact")
+    assert unit_of(*runs) == ("prompt" if paired_facts.height == len(common_facts) else "fact")
 
 
 def value(paired: pl.DataFrame, metric: str, run: str) -> float | None:

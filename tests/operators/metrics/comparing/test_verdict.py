@@ -88,9 +88,9 @@ def test_verdict_any_row_follows_the_rule(compared: dict[str, Any], bar: Bar) ->
 
 
 def test_verdict_facts_that_did_not_change_are_no_change_only_if_they_are_many() -> None:
-    still = row(0.0, 0.0, 0.0, p=1.0)
-    assert outcome(still | {"n_pairs": 30}) == "no change"
-    assert outcome(still | {"n_pairs": 29}) == "not enough evidence"
+    unchanged = row(0.0, 0.0, 0.0, p=1.0)
+    assert outcome(unchanged | {"n_pairs": 30}) == "no change"
+    assert outcome(unchanged | {"n_pairs": 29}) == "not enough evidence"
 
 
 def test_verdict_one_damaged_relation_outweighs_gains_elsewhere() -> None:

@@ -39,7 +39,7 @@ def clozes(draw: st.DrawFn) -> list[Cloze]:
     return [Cloze(f, draw(LOGPROBS), draw(st.lists(LOGPROBS, max_size=6))) for f in facts]
 
 
-def answered(given: list[Cloze]) -> pl.DataFrame:
+def answered(clozes: list[Cloze]) -> pl.DataFrame:
     """The canonical table `preferences`, joined with its prompts."""
     rows: list[dict[str, Any]] = [
         {
@@ -50,11 +50,11 @@ def answered(given: list[Cloze]) -> pl.DataFrame:
             "open_logprob": cloze.right,
             "n_tokens": 1,
             "distractors": [
-                {"entity_id": f"Q{i}", "label": f"l{i}", "logprob": each, "n_tokens": 1}
-                for i, each in enumerate(cloze.wrong)
+                {"entity_id": f"Q{i}", "label": f"l{i}", "logprob": logprob, "n_tokens": 1}
+                for i, logprob in enumerate(cloze.wrong)
             ],
         }
-        for number, cloze in enumerate(given)
+        for number, cloze in enumerate(clozes)
     ]
     struct = pl.Struct(
         {"entity_id": pl.String, "label": pl.String, "logprob": pl.Float64, "n_tokens": pl.UInt32}
@@ -62,55 +62,55 @@ def answered(given: list[Cloze]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={"distractors": pl.List(struct)})
 
 
-def naive(given: list[Cloze], aggregation: str, n: int) -> dict[str, float]:
+def naive(clozes: list[Cloze], aggregation: str, n: int) -> dict[str, float]:
     """K of each fact that has n distractors after each of its clozes (Equations 2 and 3)."""
-    found = {}
-    for fact in {cloze.fact for cloze in given}:
-        mine = [cloze for cloze in given if cloze.fact == fact]
-        if all(len(cloze.wrong) >= n for cloze in mine):
-            wins = [[cloze.right > each for each in cloze.wrong[:n]] for cloze in mine]
-            found[fact] = mean(float(all(w)) if aggregation == "min" else mean(w) for w in wins)
-    return found
+    means = {}
+    for fact in {cloze.fact for cloze in clozes}:
+        fact_clozes = [cloze for cloze in clozes if cloze.fact == fact]
+        if all(len(cloze.wrong) >= n for cloze in fact_clozes):
+            wins = [[cloze.right > wrong for wrong in cloze.wrong[:n]] for cloze in fact_clozes]
+            means[fact] = mean(float(all(w)) if aggregation == "min" else mean(w) for w in wins)
+    return means
 
 
 @given(clozes(), st.integers(1, 7), st.sampled_from(AGGREGATIONS))
 def test_terms_are_the_means_over_clozes(
-    given: list[Cloze], n: int, aggregation: Aggregation
+    fact_clozes: list[Cloze], n: int, aggregation: Aggregation
 ) -> None:
-    terms = knowledge_terms(add_beaten(answered(given)), aggregation, n)
+    terms = knowledge_terms(add_beaten(answered(fact_clozes)), aggregation, n)
     assert terms["denominator"].to_list() == [1.0] * terms.height
-    expected = naive(given, aggregation, n)
+    expected = naive(fact_clozes, aggregation, n)
     assert dict(terms.select("pair_id", "numerator").iter_rows()) == pytest.approx(expected)
-    probability = probability_terms(answered(given)).select("pair_id", "numerator")
+    probability = probability_terms(answered(fact_clozes)).select("pair_id", "numerator")
     expected = {
-        fact: mean(exp(cloze.right) for cloze in given if cloze.fact == fact)
-        for fact in {cloze.fact for cloze in given}
+        fact: mean(exp(cloze.right) for cloze in fact_clozes if cloze.fact == fact)
+        for fact in {cloze.fact for cloze in fact_clozes}
     }
     assert dict(probability.iter_rows()) == pytest.approx(expected)
 
 
 @given(clozes())
-def test_curve_is_the_mean_over_facts_for_every_n(given: list[Cloze]) -> None:
-    rows = {row["n"]: row for row in curve(add_beaten(answered(given))).iter_rows(named=True)}
-    expected = {n for n in range(1, 7) if naive(given, "min", n)}
+def test_curve_is_the_mean_over_facts_for_every_n(fact_clozes: list[Cloze]) -> None:
+    rows = {row["n"]: row for row in curve(add_beaten(answered(fact_clozes))).iter_rows(named=True)}
+    expected = {n for n in range(1, 7) if naive(fact_clozes, "min", n)}
     assert set(rows) == expected
     for n, row in rows.items():
-        assert row["n_facts"] == len(naive(given, "min", n))
-        assert row["min"] == pytest.approx(mean(naive(given, "min", n).values()))
-        assert row["avg"] == pytest.approx(mean(naive(given, "avg", n).values()))
+        assert row["n_facts"] == len(naive(fact_clozes, "min", n))
+        assert row["min"] == pytest.approx(mean(naive(fact_clozes, "min", n).values()))
+        assert row["avg"] == pytest.approx(mean(naive(fact_clozes, "avg", n).values()))
 
 
 @given(clozes())
-def test_hardest_are_the_most_plausible_in_order(given: list[Cloze]) -> None:
-    found = add_beaten(answered(given))
-    for cloze, hardest in zip(given, found["hardest"], strict=True):
+def test_hardest_are_the_most_plausible_in_order(fact_clozes: list[Cloze]) -> None:
+    preferred = add_beaten(answered(fact_clozes))
+    for cloze, hardest in zip(fact_clozes, preferred["hardest"], strict=True):
         expected = sorted(cloze.wrong, reverse=True)[:N_HARDEST]
-        assert [each["logprob"] for each in hardest] == expected
+        assert [distractor["logprob"] for distractor in hardest] == expected
 
 
 def test_tie_is_no_win_and_an_impossible_distractor_is_beaten() -> None:
-    both = [Cloze("a", -3.0, [-3.0]), Cloze("b", -inf, [-inf])]
-    assert add_beaten(answered(both))["n_beaten"].to_list() == [[0], [0]]
+    ties = [Cloze("a", -3.0, [-3.0]), Cloze("b", -inf, [-inf])]
+    assert add_beaten(answered(ties))["n_beaten"].to_list() == [[0], [0]]
     assert add_beaten(answered([Cloze("a", -40.0, [-inf])]))["n_beaten"].to_list() == [[1]]
 
 
@@ -140,15 +140,15 @@ def details(values: dict[str, float | None], samples: str = "") -> pl.DataFrame:
 
 def value(table: pl.DataFrame, metric: str, part: str | None = None) -> tuple[float, int, int]:
     row = table.filter(pl.col("slice").eq_missing(pl.lit(part, pl.String)), metric=metric)
-    found: tuple[float, int, int] = row.select("value", "n", "n_failed").row(0)
-    return found
+    numbers: tuple[float, int, int] = row.select("value", "n", "n_failed").row(0)
+    return numbers
 
 
 @pytest.fixture
 def table() -> pl.DataFrame:
-    known = details({"a": 1.0, "b": 2.0, "c": None, "unasked": 0.0})
+    popularity = details({"a": 1.0, "b": 2.0, "c": None, "unasked": 0.0})
     failed = pl.DataFrame({"relation_id": ["P1", "P3"], "n_failed": [2, 5]})
-    return distractors(rows(), known, failed, seed=1, n_rounds=20)
+    return distractors(rows(), popularity, failed, seed=1, n_rounds=20)
 
 
 def test_fact_with_too_few_distractors_is_left_out_and_counted(table: pl.DataFrame) -> None:
@@ -185,16 +185,16 @@ def test_first_number_is_always_there_and_probability_where_it_is_known() -> Non
 
 def test_sample_is_a_slice_where_there_are_several(table: pl.DataFrame) -> None:
     assert not table["slice"].str.starts_with("sample=").any()
-    both = details({"a": 1.0, "b": 2.0, "c": 3.0}, "STT")
-    found = distractors(rows(), both, seed=1, n_rounds=20)
-    assert value(found, "min_at_1", "sample=S") == (0.5, 2, 0)
-    assert value(found, "min_at_1", "sample=T") == (1.0, 2, 0)
+    two_samples = details({"a": 1.0, "b": 2.0, "c": 3.0}, "STT")
+    sliced = distractors(rows(), two_samples, seed=1, n_rounds=20)
+    assert value(sliced, "min_at_1", "sample=S") == (0.5, 2, 0)
+    assert value(sliced, "min_at_1", "sample=T") == (1.0, 2, 0)
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 12)), min_size=1, max_size=40))
 def test_deciles_rise_with_popularity_and_ties_share_one(values: list[int | None]) -> None:
-    known = details({str(i): v if v is None else float(v) for i, v in enumerate(values)})
-    found = {int(fact): decile for fact, decile in deciles(known).iter_rows()}
-    assert set(found) == {i for i, v in enumerate(values) if v is not None}
-    below = {i: sum(o is not None and o < values[i] for o in values) for i in found}  # type: ignore[operator]
-    assert found == {i: 10 * below[i] // len(found) for i in found}
+    popularity = details({str(i): v if v is None else float(v) for i, v in enumerate(values)})
+    decile_by_fact = {int(fact): decile for fact, decile in deciles(popularity).iter_rows()}
+    assert set(decile_by_fact) == {i for i, v in enumerate(values) if v is not None}
+    below = {i: sum(o is not None and o < values[i] for o in values) for i in decile_by_fact}  # type: ignore[operator]
+    assert decile_by_fact == {i: 10 * below[i] // len(decile_by_fact) for i in decile_by_fact}

@@ -56,16 +56,16 @@ def test_estimate_of_normal_rounds_is_as_wide_as_students(degrees: int) -> None:
 
 @pytest.mark.slow
 def test_bootstrap_intervals_of_ten_pairs_per_relation_cover_the_known_mean() -> None:
-    known = 0.4 / 1.2
+    true_mean = 0.4 / 1.2
     shares = np.random.default_rng(5).beta(0.4, 0.8, (600, 80))
     table = terms(80).with_columns(relation_id=pl.int_range(80).floordiv(10).cast(pl.String))
     inside = 0
-    for number, each in enumerate(shares):
-        rows = table.with_columns(numerator=pl.Series(each))
+    for number, numerators in enumerate(shares):
+        rows = table.with_columns(numerator=pl.Series(numerators))
         _, low, high = bootstrap_ratio(rows, seed=number, n_rounds=400).overall
         assert low is not None
         assert high is not None
-        inside += low <= known <= high
+        inside += low <= true_mean <= high
     assert inside / len(shares) >= 0.93
 
 
@@ -77,8 +77,8 @@ def test_estimate_undefined_rounds_are_left_out() -> None:
 
 def test_bootstrap_depends_on_seed_and_relation_and_not_on_the_order_of_rows() -> None:
     everything = bootstrap_ratio(terms(), seed=1, n_rounds=50)
-    alone = bootstrap_ratio(terms().filter(relation_id="P1"), seed=1, n_rounds=50)
-    assert alone.overall == everything.by_relation["P1"]
+    one_relation = bootstrap_ratio(terms().filter(relation_id="P1"), seed=1, n_rounds=50)
+    assert one_relation.overall == everything.by_relation["P1"]
     shuffled = terms().sample(fraction=1, shuffle=True, seed=4)
     assert bootstrap_ratio(shuffled, seed=1, n_rounds=50) == everything
     other = bootstrap_ratio(terms(), seed=2, n_rounds=50).overall

@@ -20,25 +20,25 @@ OURS = [method for method in METHODS.values() if method.measure.metrics]
 @pytest.mark.parametrize("method", OURS, ids=lambda method: method.show.published)
 def test_metrics_of_a_method_have_names_and_headings_of_their_own(method: Method) -> None:
     names = [metric.name for metric in method.measure.metrics]
-    shown = list(headings(method.measure.metrics).values())
+    titles = list(headings(method.measure.metrics).values())
     assert Counter(names).most_common(1)[0][1] == 1
-    assert Counter(shown).most_common(1)[0][1] == 1
+    assert Counter(titles).most_common(1)[0][1] == 1
 
 
 @pytest.mark.parametrize("method", OURS, ids=lambda method: method.show.published)
 def test_metrics_with_a_heading_stand_on_the_card_with_a_line_in_the_glossary(
     method: Method,
 ) -> None:
-    known = headings(method.measure.metrics)
-    rows = [{"setting": "zero-shot", "metric": name, "value": 0.5} for name in known]
+    titles = headings(method.measure.metrics)
+    rows = [{"setting": "zero-shot", "metric": name, "value": 0.5} for name in titles]
     card = method.show.card(pl.DataFrame(rows, schema=empty("metrics").schema))
-    assert set(card["metric"]) - {"scope"} == set(known.values())
-    assert terms_of(known.values(), method.measure.metrics).keys() == set(known.values())
+    assert set(card["metric"]) - {"scope"} == set(titles.values())
+    assert terms_of(titles.values(), method.measure.metrics).keys() == set(titles.values())
 
 
 def test_metrics_are_described_in_the_documentation() -> None:
     everything = {
-        each.name for method in OURS for each in (*method.measure.metrics, *paired.METRICS)
+        metric.name for method in OURS for metric in (*method.measure.metrics, *paired.METRICS)
     }
     missing = {name for name in everything if f"`{name}`" not in DOCS}
     assert missing <= {"baseline_accuracy", "baseline_plausibility"}  # `baseline_…`

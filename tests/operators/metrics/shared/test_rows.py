@@ -29,12 +29,12 @@ def measured(value: float | None, n: int = 8) -> pl.DataFrame:
 def test_over_seeds_is_mean_and_standard_deviation_of_those_that_are_defined(
     values: list[float | None],
 ) -> None:
-    found = over_seeds([measured(each, n) for n, each in enumerate(values, 1)])
-    (row,) = found.to_dicts()
-    known = [each for each in values if each is not None]
-    assert row["value"] == (pytest.approx(fmean(known)) if known else None)
-    assert row["sd"] == (pytest.approx(stdev(known), abs=1e-12) if len(known) > 1 else None)
-    assert (row["n_seeds"], row["n_asked"]) == (len(known), len(values))
+    summary = over_seeds([measured(value, n) for n, value in enumerate(values, 1)])
+    (row,) = summary.to_dicts()
+    defined = [value for value in values if value is not None]
+    assert row["value"] == (pytest.approx(fmean(defined)) if defined else None)
+    assert row["sd"] == (pytest.approx(stdev(defined), abs=1e-12) if len(defined) > 1 else None)
+    assert (row["n_seeds"], row["n_asked"]) == (len(defined), len(values))
     assert (row["ci_low"] is None) == (len(values) > 1)
     assert (row["n"], row["n_failed"]) == (1, 8)
 
@@ -63,8 +63,8 @@ def test_mean_over_seeds_by_weight_is_the_mean_of_everything(counts: list[int]) 
 
 def test_mean_over_seeds_without_a_weight_names_rows_by_what_is_no_number() -> None:
     tables = [
-        pl.DataFrame({"sample": [None, "head"], "n": [1, 1], "min": [each, 1.0]})
-        for each in (0.0, 0.5)
+        pl.DataFrame({"sample": [None, "head"], "n": [1, 1], "min": [minimum, 1.0]})
+        for minimum in (0.0, 0.5)
     ]
     assert mean_over_seeds(tables).rows() == [(None, 1, 0.25), ("head", 1, 1.0)]
 
