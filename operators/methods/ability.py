@@ -40,9 +40,8 @@ def _items(preferences: pl.DataFrame) -> pl.DataFrame:
     wrong = preferences.select("prompt_id", "distractors").explode("distractors")
     wrong = wrong.drop_nulls("distractors").unnest("distractors")
     wrong_id = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("prompt_id")
-    return pl.concat(
-        [preferences.select("logprob", "prompt_id"), wrong.select("logprob", wrong_id)]
-    )
+    right = preferences.select("logprob", "prompt_id")
+    return pl.concat([right, wrong.select("logprob", wrong_id)])
 
 
 GENERATE = Ability("generate", "generations", "text", again="canary", further=("samples",))

@@ -112,12 +112,8 @@ def in_both(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows of each run that count: of the prompts of both, or of the facts of both (`unit`)."""
     on = ("prompt_id",) if unit == "prompt" else FACT
-    first_rows, second_rows = (
-        run.with_columns(pl.col(on).cast(pl.String)) for run in (first, second)
-    )
-    return first_rows.join(second_rows, on=on, how="semi"), second_rows.join(
-        first_rows, on=on, how="semi"
-    )
+    first, second = (run.with_columns(pl.col(on).cast(pl.String)) for run in (first, second))
+    return first.join(second, on=on, how="semi"), second.join(first, on=on, how="semi")
 
 
 def unit_between(
@@ -208,10 +204,8 @@ def _select_both(
     for name, run in (("first", first), ("second", second)):
         if run["prompt_id"].is_duplicated().any():
             raise InputError(f"the {name} run has a prompt_id twice; give one answer per prompt.")
-    first_rows, second_rows = (
-        run.select("prompt_id", *FACT, *columns, **values) for run in (first, second)
-    )
-    return in_both(first_rows, second_rows, unit)
+    first, second = (run.select("prompt_id", *FACT, *columns, **values) for run in (first, second))
+    return in_both(first, second, unit)
 
 
 def _sum_over(unit: Unit) -> tuple[Callable[[str], pl.Expr], pl.Expr]:
@@ -243,10 +237,8 @@ def _by_fact(
 
 def _join_facts(runs: Iterable[pl.DataFrame], values: Mapping[str, pl.Expr]) -> pl.DataFrame:
     """The `values` of each fact in both runs, sorted by the ids as text."""
-    first_facts, second_facts = (
-        run.group_by(pl.col(FACT).cast(pl.String)).agg(**values) for run in runs
-    )
-    return first_facts.sort(FACT).join(second_facts, on=FACT, suffix=_SECOND, maintain_order="left")
+    first, second = (run.group_by(pl.col(FACT).cast(pl.String)).agg(**values) for run in runs)
+    return first.sort(FACT).join(second, on=FACT, suffix=_SECOND, maintain_order="left")
 
 
 def _join_terms(facts: pl.DataFrame, first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:

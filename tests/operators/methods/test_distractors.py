@@ -172,23 +172,16 @@ def test_encoder_and_judge_are_not_asked_without_continuations(
     assert not {"bertscore", "judge", "rouge_l"} & set(metrics["metric"])
 
 
-def test_people_are_compared_with_where_there_are_ratings(
+def test_people_and_corrected_sentences_are_compared_where_the_set_has_them(
     facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
 ) -> None:
     assert found["agreement"].height > 0
-    details = facts.further["details"].with_columns(human_score=pl.lit(None, pl.Float64))
+    assert found["robustness"]["n"].unique().to_list() == [6]
+    no_scores = {"human_score": pl.lit(None, pl.Float64), "sample": pl.lit("balanced")}
+    details = facts.further["details"].with_columns(**no_scores)
     unrated = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
     tables = measured(unrated, matched(unrated, answers, empty("beams")))
     assert tables["agreement"].is_empty()
-
-
-def test_flawed_and_corrected_sentences_are_compared_where_there_are_any(
-    facts: Facts, answers: pl.DataFrame, found: dict[str, pl.DataFrame]
-) -> None:
-    assert found["robustness"]["n"].unique().to_list() == [6]
-    details = facts.further["details"].with_columns(sample=pl.lit("balanced"))
-    balanced = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
-    tables = measured(balanced, matched(balanced, answers, empty("beams")))
     assert tables["robustness"].is_empty()
 
 
