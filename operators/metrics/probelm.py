@@ -8,8 +8,8 @@ Source: PRobELM, sections 4.1 and 4.2. The paper is silent about ties.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import combinations
-from typing import Literal, NamedTuple, get_args
+from itertools import combinations, product
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, count_scored_pairs, pair_terms
+from factsweep.operators.metrics.shared.rows import count_scored_pairs, pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 
@@ -70,16 +70,6 @@ COLUMNS_OF: dict[Score, tuple[str, str]] = {
 CORRELATIONS = schema("first text, second text, pearson float, n int")
 
 
-class _Measured(NamedTuple):
-    """Group scores (or plausibility) of one setting and variant; `prefix` goes before the names."""
-
-    variant: str | None
-    prefix: str
-    setting: str
-    scores: pl.DataFrame
-    metrics: tuple[str, ...]
-
-
 def probelm(
     scores: pl.DataFrame,
     candidates: pl.DataFrame,
@@ -103,28 +93,29 @@ def probelm(
     Source: PRobELM, sections 4.2 and 5.3 and appendix C.
     """
     groups = candidates.filter("is_positive").select("relation_id", "pair_id", "frame")
-    parts = list(_parts(groups))
-    rows = [
-        (measured.setting, *row)
-        for measured in _measured(scores, candidates)
-        for part in parts
-        for row in _rows(measured, groups, part, seed, n_rounds)
-    ]
-    return pl.DataFrame(rows, schema=PROBELM, orient="row")
-
-
-def _measured(scores: pl.DataFrame, candidates: pl.DataFrame) -> Iterator[_Measured]:
     tables: dict[str, pl.DataFrame] = {}
+    measured = []  # variant, prefix of the metrics' names, setting, scores of groups, metrics
     for score in get_args(Score):
-        if not set(COLUMNS_OF[score]) <= set(scores.columns):
-            continue
-        tables = group_tables(scores, candidates, score)
-        variant = None if score == "text_perplexity" else f"score={score}"
-        for measured in with_all_types(tables):
-            yield _Measured(variant, "", *measured)
-    chance = random_group_scores(candidates)
-    for measured in with_all_types(dict.fromkeys(tables, chance)):
-        yield _Measured(None, "baseline_", *measured)
+        if set(COLUMNS_OF[score]) <= set(scores.columns):
+            tables = group_tables(scores, candidates, score)
+            variant = None if score == "text_perplexity" else f"score={score}"
+            measured += [(variant, "", *values) for values in with_all_types(tables)]
+    chance = dict.fromkeys(tables, random_group_scores(candidates))
+    measured += [(None, "baseline_", *values) for values in with_all_types(chance)]
+    rows: list[tuple[object, ...]] = []
+    for (variant, prefix, setting, values, metrics), (name, is_in_slice) in product(
+        measured, list(_slices(groups))
+    ):
+        slice_values = values.filter(is_in_slice)
+        counts = count_scored_pairs(groups.filter(is_in_slice), slice_values)
+        for metric in metrics:
+            terms = pair_terms(slice_values, pl.sum(metric), pl.len())
+            ratio = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+            metric_rows = [counts.row(prefix + metric, ratio.overall, None, variant, name)]
+            if name is None:  # everything brings the rows of the relations along
+                metric_rows = counts.rows(prefix + metric, ratio, variant)
+            rows += ((setting, *row) for row in metric_rows)
+    return pl.DataFrame(rows, schema=PROBELM, orient="row")
 
 
 def group_tables(
@@ -165,7 +156,7 @@ def plausibility(tables: Collection[pl.DataFrame]) -> pl.DataFrame:
     return complete.group_by(columns, maintain_order=True).agg(pl.mean(*PLAUSIBILITY))
 
 
-def _parts(groups: pl.DataFrame) -> Iterator[tuple[str | None, pl.Expr]]:
+def _slices(groups: pl.DataFrame) -> Iterator[tuple[str | None, pl.Expr]]:
     """The slices that have groups; relations are cut out of the whole, not listed here."""
     frames = ((f"frame={x}", pl.col("frame") == x) for x in groups["frame"].unique().sort())
     for name, rows in ((None, pl.lit(True)), *frames):
@@ -174,27 +165,6 @@ def _parts(groups: pl.DataFrame) -> Iterator[tuple[str | None, pl.Expr]]:
         if OCCUPATION in relation_ids and relation_ids.n_unique() > 1:
             names = [*([name] if name else []), f"without={OCCUPATION}"]
             yield ",".join(names), rows & (pl.col("relation_id") != OCCUPATION)
-
-
-def _rows(
-    measured: _Measured,
-    groups: pl.DataFrame,
-    part: tuple[str | None, pl.Expr],
-    seed: int,
-    n_rounds: int,
-) -> Iterator[Row]:
-    """The rows of a slice; everything brings the rows of the relations along."""
-    slice_, rows = part
-    scores = measured.scores.filter(rows)
-    counts = count_scored_pairs(groups.filter(rows), scores)
-    for metric in measured.metrics:
-        terms = pair_terms(scores, pl.sum(metric), pl.len())
-        bootstrapped = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
-        name = measured.prefix + metric
-        if slice_ is None:
-            yield from counts.rows(name, bootstrapped, measured.variant)
-        else:
-            yield counts.row(name, bootstrapped.overall, variant=measured.variant, part=slice_)
 
 
 def costs(scores: pl.DataFrame, score: Score) -> pl.DataFrame:
