@@ -344,7 +344,7 @@ REASONS: list[tuple[Says, dict[str, Any], str, str, int]] = [
         lambda a: (200, body(a, choice=EMPTY, usage=OF_THOUGHT)),
         *(CHAT, "no_text", "thought (20 tokens) until its tokens were used up", 20),
     ),
-    (messages(content="<think>a"), THINKS, "thought_not_ended", "1 characters", 3),
+    (messages(content="<think>a"), THINKS, "thought_not_ended", "8 characters", 3),
     (messages(content={"city": "Oslo"}), CHAT, "unknown_content", '{"city": "Oslo"}', 3),
     (messages(content=5), CHAT, "unknown_content", "5", 3),
     (chosen(message="Oslo"), CHAT, "unknown_content", "Oslo", 3),
