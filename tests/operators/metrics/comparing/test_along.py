@@ -5,9 +5,10 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
+from statsmodels.stats.proportion import proportion_confint
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.along import classify_lives, compare_along
+from factsweep.operators.metrics.comparing.along import band, classify_lives, compare_along
 
 LABELS = ["a", "b", "c", "d", "e", "f"]
 RELATIONS = 6
@@ -85,6 +86,14 @@ def test_values_differences_and_shared_facts() -> None:
     assert table["p_holm"].to_list()[0] is None
     with pytest.raises(InputError, match="no fact in common"):
         compare_along(rows.filter(label="a"), ["a", "b"], reference="a", seed=0, n_rounds=5)
+
+
+def test_band_is_the_exact_interval_of_as_many_facts_as_the_design_effect_leaves() -> None:
+    rounds, n = np.array([[0.5], [0.4], [0.6]]), 50  # a variance of .01
+    n_effective = n * (0.25 / n + 2 / n**2) / (0.01 + 2 / n**2)
+    (low,), (high,) = band(rounds, 10**9, n)
+    expected = proportion_confint(n_effective / 2, n_effective, method="beta")
+    assert (low, high) == pytest.approx(expected, abs=1e-6)
 
 
 def test_one_run_alone_and_runs_that_never_vary() -> None:
