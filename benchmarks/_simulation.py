@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from factsweep.operators.estimates.choice import allotted, square
+from factsweep.operators.estimates.choice import allot_prompts, square
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
 from factsweep.operators.estimates.fluctuation import (
     fluctuation_sd,
@@ -89,7 +89,7 @@ class Made:
         ]
         place = np.concatenate([grid.place_in_relation for grid in squares])
         budget = round(share * int(self.n_prompts.sum()))
-        laps = allotted(budget, self.n_prompts, self.relation, place, seed=seed)
+        laps = allot_prompts(budget, self.n_prompts, self.relation, place, seed=seed)
         starts = np.searchsorted(self.relation, np.arange(len(squares) + 1))
         parts: list[tuple[IntArray, ...]] = []
         for number, grid in enumerate(squares):

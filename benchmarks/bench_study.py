@@ -24,7 +24,7 @@ from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, drawn_r
 from bench_curve import of_run
 from numpy.typing import NDArray
 
-from factsweep.operators.estimates.intervals import banded
+from factsweep.operators.estimates.intervals import add_bands
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.pipeline.results import past
 
@@ -102,7 +102,7 @@ def _draw(runs: Sequence[Made], true_values: NDArray[np.float64], share: float, 
         alone.append(weighted_mean(sample, correct, np.ones(sample.n_facts)).value or 0.0)
     columns = ("value", "ci_low", "ci_high", "estimated")
     points = pl.DataFrame(ours, dict.fromkeys(columns, pl.Float64), orient="row")
-    band = banded(points.with_columns(setting=pl.lit("")))
+    band = add_bands(points.with_columns(setting=pl.lit("")))
     ends = band.select("band_low", "band_high").to_numpy()
     inside = (ends[:, 0] - 1e-9 <= true_values) & (true_values <= ends[:, 1] + 1e-9)
     return _Draw([estimate_and_error[0] for estimate_and_error in ours], alone, inside)

@@ -103,7 +103,7 @@ def _shifts(n_templates: int, n_names: int, rng: np.random.Generator) -> tuple[I
 LAPS_AT_ONCE = 2
 
 
-def allotted(
+def allot_prompts(
     budget: int, n_prompts: IntArray, relation: IntArray, place_in_relation: IntArray, *, seed: int
 ) -> IntArray:
     """The number of prompts to ask of each fact, so that at most `budget` are asked in all.
@@ -118,13 +118,13 @@ def allotted(
         range(1, most), budget, key=lambda n: np.minimum(LAPS_AT_ONCE * n, n_prompts).sum()
     )
     laps = np.minimum(LAPS_AT_ONCE * n_pairs, n_prompts)
-    order = in_proportion(relation, place_in_relation, seed)
+    order = order_in_proportion(relation, place_in_relation, seed)
     next_laps = np.minimum(LAPS_AT_ONCE, n_prompts - laps)[order]
     laps[order] += np.where(np.cumsum(next_laps) <= budget - laps.sum(), next_laps, 0)
     return laps
 
 
-def in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
+def order_in_proportion(relation: IntArray, place: IntArray, seed: int) -> IntArray:
     """The facts in an order whose every prefix has each relation's share."""
     sizes = np.bincount(relation)
     start = generator(seed, "budget").random(len(sizes))
@@ -178,7 +178,7 @@ def chosen(
     sizes = [s.n_names * s.templates.shape[1] for s in squares.values()]
     size, number = np.concatenate(sizes), np.repeat(np.arange(len(sizes)), list(map(len, sizes)))
     place = np.concatenate([s.place_in_relation for s in squares.values()])
-    laps = allotted(budget(int(size.sum())), size, number, place, seed=seed)
+    laps = allot_prompts(budget(int(size.sum())), size, number, place, seed=seed)
     prompts = {}
     for n, (name, design) in enumerate(relations.items()):
         n_laps = laps[number == n]
@@ -195,7 +195,7 @@ def chosen(
     return prompts
 
 
-def whole_pairs(
+def choose_pairs(
     prompts: Mapping[str, pl.DataFrame], budget: Callable[[int], int], *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The pair_id of each relation within a budget of whole pairs, relations in proportion.
@@ -208,7 +208,9 @@ def whole_pairs(
     orders = [
         generator(seed, "pairs", name).permutation(table.height) for name, table in prompts.items()
     ]
-    order = in_proportion(number, np.concatenate([np.argsort(order) for order in orders]), seed)
+    order = order_in_proportion(
+        number, np.concatenate([np.argsort(order) for order in orders]), seed
+    )
     within = np.zeros(len(size), np.bool_)
     within[order] = np.cumsum(size[order]) <= budget(int(size.sum()))
     by_relation = np.split(within, np.cumsum([table.height for table in tables])[:-1])

@@ -71,7 +71,7 @@ class Components:
     degrees: float
 
 
-def components(sample: Crossed, values: FloatArray) -> Components | None:
+def split_variance(sample: Crossed, values: FloatArray) -> Components | None:
     """Split the variance of a score within facts; null where every fact has a single prompt.
 
     Each relation has its own template variance and its own sum of the others, which is split in the

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from factsweep.operators.estimates.components import components, noise
+from factsweep.operators.estimates.components import noise, split_variance
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, group_means, spread, summed
 from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width
 
@@ -36,7 +36,7 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
         percent = math.ceil(100 * share * 10**digits) / 10**digits  # rounded up, to two digits
         remedy = f"ask budget={percent:g}%" if percent < 100 else "only all prompts give it"
         return Estimated(None, None, None, f"{FEW.format(n=n, least=_FEWEST)}; {remedy}")
-    parts = components(sample, values)
+    parts = split_variance(sample, values)
     if parts is None or not (sample.is_asked.all() and all(fit.known for fit in parts.fits)):
         return Estimated(None, None, None, APART)
     # The unseen events, as many in all as for a share (`intervals.py`), are noise, too.

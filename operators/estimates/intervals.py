@@ -186,7 +186,7 @@ def next_share(share: float, variance: float | None, half_width: float) -> float
     return float(target_share) if target_share < 1 / GROWTH else 1.0
 
 
-def banded(points: pl.DataFrame) -> pl.DataFrame:
+def add_bands(points: pl.DataFrame) -> pl.DataFrame:
     """The points with a band of the full runs' values that holds for all of a setting at once.
 
     Each of n intervals has an error of 1 − .95^(1/n), so that all hold with 95 % at least (Šidák

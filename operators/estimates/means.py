@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.components import FEW, Components, components, template_level
+from factsweep.operators.estimates.components import FEW, Components, split_variance, template_level
 from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray, spread, summed
 from factsweep.operators.estimates.intervals import (
     Estimated,
@@ -103,7 +103,7 @@ def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
     value = float(sampled_share @ means)
     if sample.is_all:
         return Mean(value, 0.0, 0.0)
-    parts, is_asked = components(sample, values), sample.is_asked
+    parts, is_asked = split_variance(sample, values), sample.is_asked
     if parts is None and is_asked.all():
         return Mean(value, None, 0.0)
     by_relation = within_variance(sample.only(is_asked), values, sampled_share[is_asked], parts)

@@ -14,7 +14,7 @@ _HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
 _PERCENT = percent(2)
 
 
-def asked(estimates: pl.DataFrame) -> str:
+def format_share(estimates: pl.DataFrame) -> str:
     """The part of the prompts that was asked.
 
     >>> asked(pl.DataFrame({"share": [0.01, 0.05]})), asked(pl.DataFrame({"share": [0.01]}))
@@ -27,7 +27,7 @@ def asked(estimates: pl.DataFrame) -> str:
 def written(estimates: pl.DataFrame) -> str:
     """The report of estimates: the sentence that marks them, and their table."""
     return (
-        f"Estimates from {asked(estimates)} of the prompts: no number here is that of a full run. "
+        f"Estimates from {format_share(estimates)} of the prompts: no number here is that of a full run. "
         f"Intervals are those of 95 %.\n\n{markdown(estimates_table(estimates)).strip()}\n"
     )
 

@@ -27,7 +27,7 @@ class Budget:
         return min(n_prompts, self.n_prompts or 0)
 
 
-def budget(text: str | int) -> Budget:
+def parse_budget(text: str | int) -> Budget:
     """Parse a budget.
 
     Raises:
@@ -67,7 +67,7 @@ class Target:
     half_width: float
 
 
-def target(text: str, metrics: Sequence[str]) -> Target:
+def parse_target(text: str, metrics: Sequence[str]) -> Target:
     """Parse a target; `metrics` are those that can be one.
 
     Raises:

@@ -19,7 +19,7 @@ from factsweep.operators.wording import names, suggestion
 from factsweep.operators.wording.redact import is_secret, redactor, texts
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark, Matching
-from factsweep.pipeline.config.budget import budget, target
+from factsweep.pipeline.config.budget import parse_budget, parse_target
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import compose_config
 from factsweep.pipeline.config.decoding import Decoding
@@ -236,7 +236,7 @@ def check_run(run: Run) -> None:
     names.check(run.benchmark.name, "benchmark.name")
     names.check_run(run.name)
     if run.budget is not None:
-        budget(run.budget)
+        parse_budget(run.budget)
     _check_estimate(run)
     _check_engines(run.decoding)
     _check_endpoint(run)
@@ -299,7 +299,7 @@ def _check_estimate(run: Run) -> None:
             " leave it out."
         )
     if run.target is not None:
-        target(run.target, () if sampling is None else sampling.targets)
+        parse_target(run.target, () if sampling is None else sampling.targets)
 
 
 def _check_engines(decoding: Decoding) -> None:

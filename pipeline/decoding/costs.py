@@ -29,7 +29,7 @@ from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Branch, Plan
-from factsweep.pipeline.stages.step import took
+from factsweep.pipeline.stages.step import read_cost
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.store import Store
@@ -206,7 +206,7 @@ def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     n = sum(source.rows(table).values()) if source.is_complete() else None
     row = {**_named(branch, artifact), "prompts": None if unit else n, "answers": n, "gpus": 0}
     try:
-        return {**row, **took(artifact)}
+        return {**row, **read_cost(artifact)}
     except FileNotFoundError:  # its process was killed
         return row
 

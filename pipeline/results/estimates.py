@@ -55,7 +55,7 @@ def answers_of_budget(answered: Artifact, chosen: Artifact) -> pl.DataFrame:
     return pl.concat(rows).unique("prompt_id", keep="first", maintain_order=True)
 
 
-def unanswered(prompts: Artifact, admitted: Artifact, answered: Artifact) -> pl.DataFrame:
+def count_failed(prompts: Artifact, admitted: Artifact, answered: Artifact) -> pl.DataFrame:
     """The number of each pair's prompts that have an error and no answer: pair_id, n_failed."""
     published = answered.all_published()
     errors = [admitted.read("errors", shard) for shard, n in admitted.rows("errors").items() if n]
@@ -73,7 +73,7 @@ def unanswered(prompts: Artifact, admitted: Artifact, answered: Artifact) -> pl.
     return pl.concat(pairs).group_by("pair_id").agg(n_failed=pl.len().cast(pl.Int64))
 
 
-def controls_of(plan: Plan) -> Controls:
+def find_controls(plan: Plan) -> Controls:
     """The settings of the run that `control=` names; empty without one.
 
     A setting takes the one with the same prompts; else the one of its name, or the only one.
@@ -86,27 +86,18 @@ def controls_of(plan: Plan) -> Controls:
         return controls
     earlier = setting_of(run.control, run.results)
     only = next(iter(earlier.values())) if len(earlier) == 1 else None
+    by_prompts = {control.artifacts["prompts"].folder: control for control in earlier.values()}
     for branch in plan.branches:
-        control = next(
-            (
-                candidate
-                for candidate in earlier.values()
-                if _prompts_of(candidate) == branch.prompts.folder
-            ),
-            earlier.get(branch.title, only),
-        )
+        by_title = earlier.get(branch.title, only)
+        control = by_prompts.get(branch.prompts.folder, by_title)
         if control is None or control.artifacts["facts"].folder != branch.facts.folder:
             raise _other(run, branch.title)
         controls[branch.title] = control
     return controls
 
 
-def _prompts_of(branch: PastBranch) -> str:
-    return branch.artifacts["prompts"].folder
-
-
 @single_threaded_blas()
-def estimated_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFrame:
+def estimate_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFrame:
     """The estimates of a setting from its answers to the prompts of a budget, with its control.
 
     `branch` is one of a plan that a budget samples.
@@ -127,7 +118,7 @@ def estimated_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFr
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
         )
-    failed = unanswered(branch.prompts, branch.admitted, branch.answers)
+    failed = count_failed(branch.prompts, branch.admitted, branch.answers)
     pairs = chosen.read("crossed", "all").join(
         failed, on="pair_id", how="left", maintain_order="left"
     )
@@ -185,7 +176,7 @@ def _other(run: Run, setting: str) -> InputError:
     )
 
 
-def say_missing(run: Run, control: PastBranch) -> None:
+def warn_of_missing(run: Run, control: PastBranch) -> None:
     """Warn of the prompts that a control has not answered, if there are any."""
     metrics, main = control.metrics.read_all("metrics"), control.how.measure.main_metric
     row = metrics.filter(pl.col("slice").is_null(), metric=main)

@@ -33,7 +33,7 @@ from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.metrics.shared.rows import mean_over_seeds, over_seeds
 from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.estimates import asked, estimates_table
+from factsweep.operators.tables.estimates import estimates_table, format_share
 from factsweep.operators.tables.shared.paper_table import mark_other_facts
 from factsweep.operators.tables.shared.wide import (
     Answers,
@@ -291,7 +291,7 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, 
     rows = pl.concat(estimates.read(results, name).estimates for name in names)
     report = Report({_ESTIMATES: estimates_table(rows, whose=True)})
     write_report(Store(below(out, _ESTIMATES)), report)
-    title = f"Estimates from {asked(rows)} of the prompts"
+    title = f"Estimates from {format_share(rows)} of the prompts"
     link = f"{_ESTIMATES}/tables/{_ESTIMATES}.md"
     return {"link": link, "title": title, "lead": ", ".join(sorted(names))}
 

@@ -10,7 +10,13 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.estimates.intervals import Z, look, next_share, within_bounds
 from factsweep.operators.tables.shared.numbers import SHARE, percent
-from factsweep.pipeline.config.budget import Budget, Target, budget, budget_lines, target
+from factsweep.pipeline.config.budget import (
+    Budget,
+    Target,
+    budget_lines,
+    parse_budget,
+    parse_target,
+)
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining
 from factsweep.pipeline.decoding.remaining import list_work
@@ -56,9 +62,9 @@ def estimate(settings: Run) -> pl.DataFrame:
     check_budget(settings)
     full_plan = planned(settings)
     settings = replace(settings, decoding=full_plan.run.decoding)
-    controls = estimates.controls_of(full_plan)
+    controls = estimates.find_controls(full_plan)
     for control in controls.values():
-        estimates.say_missing(settings, control)
+        estimates.warn_of_missing(settings, control)
     with journal.log_run(settings):
         if settings.target is None:
             tables = _estimated(full_plan, settings, controls)
@@ -75,14 +81,14 @@ def _until_sure(full_plan: Plan, controls: Controls) -> pl.DataFrame:
     run, tables, sentences = full_plan.run, list[pl.DataFrame](), list[str]()
     sampling = run.method.measure.sampling
     assert sampling is not None
-    goal = target(str(run.target), sampling.targets)
+    goal = parse_target(str(run.target), sampling.targets)
     for branch in full_plan.branches:
         variances = list[float | None]()  # at the looks at this setting
         next_budget: str | None = str(run.budget)
         while next_budget is not None:
             budget_run = replace(run, budget=next_budget)
             rows = _estimated(full_plan, budget_run, controls, [branch.title])
-            rows, sentence, next_budget = _look(rows, goal, budget(next_budget), variances)
+            rows, sentence, next_budget = _look(rows, goal, parse_budget(next_budget), variances)
             LOG.info("%s: %s", branch.title, sentence)
             all_rows = pl.concat([*tables, rows])
             lines = [*sentences, f"{branch.title}: {sentence}"]
@@ -147,7 +153,7 @@ def _estimated(
         try:
             _ask(plan)
             return pl.concat(
-                estimates.estimated_setting(run, branch, controls) for branch in plan.branches
+                estimates.estimate_setting(run, branch, controls) for branch in plan.branches
             )
         except DamagedFileError as damage:
             repair(plan, damage, renewed)

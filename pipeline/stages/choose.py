@@ -101,7 +101,9 @@ class Choose:
             rows.select("pair_id", n_templates, relation_id=pl.lit(name), n_names="n")
             for name, rows in pairs.items()
         ]
-        return Chosen(choice.whole_pairs(pairs, self.budget.of, seed=self.seed), pl.concat(crossed))
+        return Chosen(
+            choice.choose_pairs(pairs, self.budget.of, seed=self.seed), pl.concat(crossed)
+        )
 
     def of(self, sample: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
         """The sampled rows of a relation's prompts, with the prompt whose answer each shares."""

@@ -252,7 +252,7 @@ def with_room(run: Run) -> Decoding:
     return replace(run.decoding, max_tokens=_FEWEST_TOKENS if fits else n_tokens + _MORE_TOKENS)
 
 
-def demonstrated_in(benchmark: Benchmark) -> str | None:
+def demonstration_language(benchmark: Benchmark) -> str | None:
     """The language in which demonstrations are written alike; null: they are not changed."""
     if benchmark.types == "names":
         return None

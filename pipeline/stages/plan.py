@@ -20,7 +20,7 @@ from factsweep.operators.methods.ability import FILL, PREFER, SCORE
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.wording import join_list
 from factsweep.pipeline.cluster.hardware import device
-from factsweep.pipeline.config.budget import budget
+from factsweep.pipeline.config.budget import parse_budget
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
@@ -209,7 +209,7 @@ def sampled(plan: Plan) -> Plan:
     """
     run = plan.run
     check_budget(run)
-    part = budget(str(run.budget))
+    part = parse_budget(str(run.budget))
     seed = run.seed if run.sample_seed is None else run.sample_seed
     sampling = run.method.measure.sampling
     whole_pairs = sampling is not None and sampling.whole_pairs
@@ -253,7 +253,9 @@ def _sources(run: Run) -> tuple[Step, ...]:
 def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
-    values_in = facts_stage.demonstrated_in(run.benchmark) if getattr(setting, "shots", 0) else None
+    values_in = (
+        facts_stage.demonstration_language(run.benchmark) if getattr(setting, "shots", 0) else None
+    )
     base_or_none = base[0] if base else None
     expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base_or_none, values_in)
     return _step(run, expand, *sources)

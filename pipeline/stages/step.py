@@ -148,7 +148,7 @@ def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
     artifact.put_note(_COST, content)
 
 
-def took(artifact: Artifact) -> dict[str, Any]:
+def read_cost(artifact: Artifact) -> dict[str, Any]:
     """The cost of making an artifact without an engine: hardware, seconds, core_seconds.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.estimates.intervals import banded
+from factsweep.operators.estimates.intervals import add_bands
 from factsweep.operators.matching.lemmas import key
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods.method import Report, join_reports
@@ -80,7 +80,7 @@ def write(study: Study) -> Findings:
     if rows["estimated"].is_not_null().any():
         # Ranks of the full runs alone would mislead.
         unranked = {name: pl.lit(None, POINTS[name]) for name in ("rank_low", "rank_high")}
-        rows = banded(rows.with_columns(**unranked)).select(POINTS.names())
+        rows = add_bands(rows.with_columns(**unranked)).select(POINTS.names())
     combined = join_reports(_along(study, rows), by_language)
     write_report(Store(out), combined)
     tables = [table for name, table in combined.tables.items() if name in combined.raw]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from factsweep.operators.estimates.choice import (
     Relation,
     Square,
-    allotted,
+    allot_prompts,
+    choose_pairs,
     chosen,
     square,
-    whole_pairs,
 )
 from factsweep.pipeline.config.budget import Budget
 
@@ -74,7 +74,7 @@ def test_budget_each_contains_the_smaller_and_all_is_all(
     n_prompts, place = np.array([n for _, n in sizes]), np.arange(len(sizes))
     last_laps = np.zeros(len(sizes), np.int64)
     for budget in range(int(n_prompts.sum()) + 1):
-        laps = allotted(budget, n_prompts, relation, place, seed=seed)
+        laps = allot_prompts(budget, n_prompts, relation, place, seed=seed)
         assert (laps >= last_laps).all()
         assert budget - 1 <= laps.sum() <= budget or laps.sum() == n_prompts.sum()
         n_asked = laps[laps > 0]
@@ -86,7 +86,7 @@ def test_budget_each_contains_the_smaller_and_all_is_all(
 def test_budget_takes_relations_in_proportion() -> None:
     relation = np.repeat([0, 1], [300, 100])
     place = np.concatenate([np.arange(300), np.arange(100)])
-    laps = allotted(200, np.full(400, 50), relation, place, seed=3)
+    laps = allot_prompts(200, np.full(400, 50), relation, place, seed=3)
     assert abs((laps[:300] > 0).sum() - 75) <= 1
 
 
@@ -131,7 +131,7 @@ def test_budget_of_whole_pairs_contains_the_smaller_and_all_is_all(
     }
     last_pairs: set[tuple[str, str]] = set()
     for budget in range(sum(map(sum, groups)) + 1):
-        sample = whole_pairs(prompts, Budget(None, budget).of, seed=seed)
+        sample = choose_pairs(prompts, Budget(None, budget).of, seed=seed)
         pairs = {(name, pair) for name, rows in sample.items() for pair in rows["pair_id"]}
         n = sum(rows.join(prompts[name], on="pair_id")["n"].sum() for name, rows in sample.items())
         assert n <= budget

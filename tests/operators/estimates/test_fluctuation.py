@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, popular, truth
 
-from factsweep.operators.estimates.components import FEW, components, noise
+from factsweep.operators.estimates.components import FEW, noise, split_variance
 from factsweep.operators.estimates.fluctuation import APART, answers_per_template, fluctuation_sd
 
 
@@ -84,7 +84,7 @@ def test_noise_of_a_single_relation_is_its_own_however_few_its_degrees() -> None
         sizes, 1, Logits(fact=1.0, template=1.0, fact_template=1.0, name=0.0), with_names=0.0
     )
     sample, answers = data.sampled(0.6, 1)
-    split = components(sample, (answers == 0).astype(np.float64))
+    split = split_variance(sample, (answers == 0).astype(np.float64))
     assert split is not None
     assert 0 < split.degrees < FEW
     assert split.residual == pytest.approx([split.fits[0].squares / split.degrees])
@@ -93,7 +93,7 @@ def test_noise_of_a_single_relation_is_its_own_however_few_its_degrees() -> None
 def test_noise_of_templates_is_each_ones_own_where_degrees_are_enough() -> None:
     sizes = Sizes(n_relations=1, n_facts=60, n_templates=5, most_names=1)
     sample, answers = popular(sizes, 1, Logits(), with_names=0.0).sampled(0.6, 1)
-    split = components(sample, (answers == 0).astype(np.float64))
+    split = split_variance(sample, (answers == 0).astype(np.float64))
     assert split is not None
     (fit,) = split.fits
     assert fit.degrees > FEW

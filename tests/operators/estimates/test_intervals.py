@@ -6,7 +6,7 @@ import pytest
 from _simulated_control import Known, estimated, later
 from _simulation import Sizes, made_up, truth
 
-from factsweep.operators.estimates.intervals import Z, banded, bounds, look, next_share, spent
+from factsweep.operators.estimates.intervals import Z, add_bands, bounds, look, next_share, spent
 from factsweep.operators.estimates.means import measured
 
 
@@ -92,7 +92,7 @@ def test_band_of_estimates_holds_for_the_whole_curve() -> None:
         estimates = [estimated(step, control, 0.05, draw).found for step in steps]
         rows = [("a", *item[:3], 0.05) for item in estimates]
         columns = ["setting", "value", "ci_low", "ci_high", "estimated"]
-        points = banded(pl.DataFrame(rows, columns, orient="row"))
+        points = add_bands(pl.DataFrame(rows, columns, orient="row"))
         low, high, alone_low, alone_high = points.select(
             "band_low", "band_high", "ci_low", "ci_high"
         ).to_numpy().T  # fmt: skip
@@ -111,7 +111,7 @@ def test_band_is_of_each_setting_and_known_where_all_was_asked() -> None:
         ("b", 0.3, None, None, 0.01),
     ]
     columns = ["setting", "value", "ci_low", "ci_high", "estimated"]
-    bands = banded(pl.DataFrame(rows, columns, orient="row"))["band_low", "band_high"].rows()
+    bands = add_bands(pl.DataFrame(rows, columns, orient="row"))["band_low", "band_high"].rows()
     assert bands[0] == bands[1] == (pytest.approx(0.386, abs=1e-3), pytest.approx(0.614, abs=1e-3))
     assert bands[2] == (0.9, 0.9)
     assert bands[3] == (pytest.approx(0.01), pytest.approx(0.5))

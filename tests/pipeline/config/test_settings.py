@@ -20,7 +20,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.prompts.tokens import visible
 from factsweep.operators.wording import first_of
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.budget import Target, target
+from factsweep.pipeline.config.budget import Target, parse_target
 from factsweep.pipeline.config.compose import choices, compose_config
 from factsweep.pipeline.config.folders import CONF
 from factsweep.pipeline.config.recipe import in_recipe
@@ -420,7 +420,7 @@ def test_arguments_of_vllm_are_those_of_its_engine() -> None:
 def test_target_is_read_as_it_is_typed(text: str) -> None:
     target_text = load([*ESTIMATE, f"target={text}"]).target
     assert target_text is not None
-    assert target(target_text, ["acc_at_1"]) == Target("acc_at_1", 0.003)
+    assert parse_target(target_text, ["acc_at_1"]) == Target("acc_at_1", 0.003)
 
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"

@@ -15,7 +15,7 @@ from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.runs import follow as dag
 from factsweep.pipeline.runs.follow import Tasks, shares
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.stages.step import check_planned, took
+from factsweep.pipeline.stages.step import check_planned, read_cost
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine_all
 from tests.messages import naming
@@ -126,7 +126,7 @@ def test_tasks_make_the_same_bytes_and_hand_errors_on(finished: Plan) -> None:
     tasks = Tasks(step.check, fewest=0)
     step.run(None, tasks)
     assert matched.manifest().tables == tables_before
-    assert took(matched)["core_seconds"] > tasks.core_seconds > 0
+    assert read_cost(matched)["core_seconds"] > tasks.core_seconds > 0
 
 
 def shared_out(sharing: Tasks) -> list[list[str]]:
