@@ -26,9 +26,10 @@ def format_share(estimates: pl.DataFrame) -> str:
 
 def written(estimates: pl.DataFrame) -> str:
     """The report of estimates: the sentence that marks them, and their table."""
+    share, table = format_share(estimates), markdown(estimates_table(estimates)).strip()
     return (
-        f"Estimates from {format_share(estimates)} of the prompts: no number here is that of a full run. "
-        f"Intervals are those of 95 %.\n\n{markdown(estimates_table(estimates)).strip()}\n"
+        f"Estimates from {share} of the prompts: no number here is that of a full run. "
+        f"Intervals are those of 95 %.\n\n{table}\n"
     )
 
 
