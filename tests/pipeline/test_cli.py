@@ -70,11 +70,6 @@ REFUSED = [
     (["run", "decoding.max_tokens=ten"], "decoding.max_tokens='ten'"),
     (["plan", "prompt.shots=0"], "prompt.shots=0"),
     (["plan", "prompt=masked"], "prompt.context is missing"),
-    (["run", "model.id=/nowhere"], "/nowhere"),
-    (["plan", "benchmark.path=/nowhere"], "/nowhere"),
-    (["status", "benchmark.data=nope"], "nope"),
-    (["verify", "model.source=package"], "package"),
-    (["score", "answers=/nowhere.jsonl"], "/nowhere.jsonl"),
     (["verify", "--nope", "seed=0"], "--nope"),
     (["verify", "-n", "seed=0"], "-n"),
     (["compare", "a", "b", "--gate", "smallest_difference=0.05"], "has no run a; it has"),
@@ -103,6 +98,23 @@ def test_main_bad_input_is_one_sentence_and_2(
     assert out == ""
     assert is_one_sentence(err)
     assert name in err
+
+
+MISSING = {
+    "run": "model.id=/nowhere",
+    "plan": "benchmark.path=/nowhere",
+    "status": "benchmark.data=nope",
+    "verify": "model.source=package",
+    "score": "answers=/nowhere.jsonl",
+}
+
+
+@pytest.mark.parametrize(("verb", "override"), MISSING.items())
+def test_main_missing_input_is_one_line_and_2(cli: Cli, verb: str, override: str) -> None:
+    code, out, err = cli(verb, override)
+    assert (code, out) == (2, "")
+    assert err.startswith("factsweep: ")
+    assert err.count("\n") == 1
 
 
 def test_run_finished_run_prints_the_card(finished: Plan, cli: Cli) -> None:
