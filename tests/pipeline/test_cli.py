@@ -145,7 +145,7 @@ def test_run_composes_its_settings_once(cli: Cli, monkeypatch: pytest.MonkeyPatc
         (["run", "--help"], {"polars", "matplotlib", "scipy", "ray"}),
         (["run", "seed=x"], {"scipy", "matplotlib", "ray"}),
         (["plan", "benchmark.relations=[P36]"], {"torch", "sklearn", "pandas"}),
-        (["status"], {"requests", "jinja2", "transformers", "ray"}),
+        (["status"], {"jinja2", "transformers", "ray"}),
     ],
 )
 def test_main_quick_answers_load_no_library_that_they_do_not_need(
@@ -157,7 +157,7 @@ def test_main_quick_answers_load_no_library_that_they_do_not_need(
 @pytest.mark.slow
 def test_run_finished_run_loads_no_ray(finished: Plan, small: list[str]) -> None:
     folders = [f"artifacts={finished.run.artifacts}", f"results={finished.run.results}"]
-    assert loaded(["run", *small, *folders], {"ray", "transformers", "requests"}) == ""
+    assert loaded(["run", *small, *folders], {"ray", "transformers"}) == ""
 
 
 def loaded(arguments: list[str], libraries: set[str]) -> str:
