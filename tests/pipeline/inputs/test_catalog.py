@@ -259,9 +259,10 @@ def test_read_unfit_rows_name_file_and_column(rows: pl.DataFrame, tmp_path: Path
         unfit.write_parquet(tmp_path / "rows.parquet")
         with pytest.raises(InputError, match=naming("rows.parquet", *words)):
             catalog.read(MINI, str(tmp_path))
-    rows.drop("sub_aliases").write_parquet(tmp_path / "other.parquet")
-    rows.write_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=naming("rows.parquet", "sub_aliases")):
+    (tmp_path / "rows.parquet").unlink()
+    rows[:100].write_parquet(tmp_path / "0.parquet")
+    rows[100:].drop("sub_aliases").write_parquet(tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=naming("1.parquet", "sub_aliases")):
         catalog.read(MINI, str(tmp_path))
 
 
