@@ -289,8 +289,8 @@ def showing(
     names = _names(pairs)
     all_names = pl.concat_list("object", "subject")
     # A relation may have a context for each prompt, and each names many entities.
-    shown_names = [pl.DataFrame(schema={"context_id": pl.String, "name": pl.String})]
-    for some in contexts.iter_slices(_CONTEXTS_AT_ONCE):
+    shown_names = []
+    for some in (contexts.clear(), *contexts.iter_slices(_CONTEXTS_AT_ONCE)):
         shots = some.select("context_id", "text", pair_id="demonstrations").explode("pair_id")
         shots = shots.join(names, on="pair_id").select("context_id", "text", name=all_names)
         is_shown = pl.col("text").str.contains(pl.col("name"), literal=True)

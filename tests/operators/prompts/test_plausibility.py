@@ -102,7 +102,7 @@ def naive_text(subject: str, entity: str, template: str) -> str:
 
 
 @given(
-    known=NAMES,
+    subject=NAMES,
     entities=st.lists(NAMES, min_size=1, max_size=3),
     relation=st.sampled_from(list(TEMPLATES)),
     prompt_type=st.sampled_from(PROMPT_TYPES),
