@@ -43,6 +43,6 @@ def test_estimates_are_made_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(table, "of_full_run", stop)
     with pytest.raises(InterruptedError):
-        estimates(Scored(*[None] * 6), seed=0)  # type: ignore[arg-type]
+        estimates(Scored(*[None] * len(Scored._fields)), seed=0)  # type: ignore[arg-type]
     assert counts == {1}
     assert n_threads() == {2}
