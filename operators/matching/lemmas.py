@@ -42,6 +42,13 @@ def contains(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 
     Source: BELIEF-ICL, section 3.2 ("included in the other"). The paper is silent about empty
     texts: here an empty list contains nothing and is contained in nothing.
+
+    >>> keys = pl.DataFrame({
+    ...     "a": ["\x1fthe\x1fguitar\x1f", "\x1fparty\x1f", "\x1fguitar\x1f", None],
+    ...     "b": ["\x1fguitar\x1f", "\x1fart\x1f", "\x1fthe\x1fguitar\x1f", None],
+    ... })
+    >>> keys.select(contains(pl.col("a"), pl.col("b"))).to_series().to_list()
+    [True, False, False, False]
     """
     return a.str.contains(b, literal=True).fill_null(False)
 

@@ -52,6 +52,9 @@ def words(text: str) -> frozenset[str]:
     """The words of a template: runs of letters, digits and _, with [X] and [Y]; case counts.
 
     With these words, ParaRel's templates have .4868 (39 relations); the paper has .4860.
+
+    >>> sorted(words("[X]'s capital is [Y]."))
+    ['[X]', '[Y]', 'capital', 'is', 's']
     """
     return frozenset(_WORD.findall(text))
 
@@ -61,6 +64,9 @@ def semantics(embeddings: NDArray[np.floating]) -> float | None:
 
     None for fewer than two texts. In units of the encoder: numbers of two encoders cannot be
     compared. Source: BELIEF, appendix B.1, "Semantics" (there of BERT-large).
+
+    >>> semantics(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    5.0
     """
     return _mean_distance(embeddings, "euclidean")
 
@@ -130,6 +136,12 @@ def diversity(
     templates, without `parse` or `encode`, or a set without pairs (`quantity`).
 
     Source: BELIEF, appendix B.1, Table 8.
+
+    >>> from factsweep.operators.schemas import empty
+    >>> texts = ["[X] died in [Y].", "[X] died at [Y]."]
+    >>> templates = pl.DataFrame({"relation_id": "P20", "text": texts})
+    >>> diversity(Facts(empty("relations"), templates, empty("pairs"))).row(0)
+    ('P20', 0, 2, None, 0.4, None, None)
     """
     relations = facts.templates.group_by("relation_id", maintain_order=True).agg("text")
     texts = [templates.to_list() for templates in relations["text"]]

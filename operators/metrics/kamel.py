@@ -179,6 +179,12 @@ def most_frequent_answers(train: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
     An answer counts once per query; of equally frequent ones, the first by its text is taken.
 
     Source: KAMEL, section 4.2, "Detailed Analysis" (an F1 of 9.7 %).
+
+    >>> shown = [[{"labels": [each]}] for each in ("Asia", "Antarctica", "Antarctica")]
+    >>> ids = {"relation_id": ["P30"] * 3, "pair_id": ["t1", "t2", "t3"]}
+    >>> asked = pl.DataFrame({"relation_id": ["P30"], "pair_id": ["q1"]})
+    >>> most_frequent_answers(pl.DataFrame({**ids, "objects": shown}), asked).rows()
+    [('q1', 'Antarctica')]
     """
     labels = pl.col("objects").list.eval(pl.element().struct.field("labels").list.first())
     label_lists = train.select("relation_id", text=labels.list.unique())
@@ -330,7 +336,12 @@ def _count_matched(answered: pl.DataFrame, gold: pl.DataFrame) -> pl.DataFrame:
 
 
 def year(text: pl.Expr) -> pl.Expr:
-    """The first answer's year as a number, negative before Christ; null where it names none."""
+    """The first answer's year as a number, negative before Christ; null where it names none.
+
+    >>> texts = ["1949; 1950%", "16 December 1949", "1,949", "44 BC", "16 May", "in spring"]
+    >>> pl.DataFrame({"text": texts}).select(year(pl.col("text")))["text"].to_list()
+    [1949, 1949, 1949, -44, None, None]
+    """
     first = text.str.extract(_FIRST_ANSWER).str.strip_chars().str.to_uppercase()
     first = first.str.replace_all(r"\b([0-9]),([0-9]{3})\b", "$1$2")
     digits = pl.coalesce(first.str.extract(_YEAR), first.str.extract(_EARLY_YEAR))
@@ -344,6 +355,11 @@ def year_errors(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     Of several right years the nearest counts. Queries whose answer has no year are left out.
 
     Source: KAMEL, section 4.2, "Detailed Analysis", which does not say how a year is read.
+
+    >>> objects = [{"object_id": "XMLSchema#dateTime", "labels": ["1949", "16 December 1949"]}]
+    >>> pairs = pl.DataFrame({"relation_id": ["P569"], "pair_id": ["t1"], "objects": [objects]})
+    >>> year_errors(pl.DataFrame({"pair_id": ["t1"], "text": [" 1951%"]}), pairs)["error"].item()
+    2.0
     """
     dates = pairs.select("relation_id", "pair_id", "objects").explode("objects")
     dates = dates.unnest("objects").filter(pl.col("object_id") == DATE)
@@ -369,7 +385,11 @@ def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> Bootstrapped:
 
 
 def weighted_medians(values: FloatArray, weights: IntArray) -> FloatArray:
-    """The median of the values for each row of `weights`: how often each value is taken."""
+    """The median of the values for each row of `weights`: how often each value is taken.
+
+    >>> weighted_medians(np.array([5.0, 1.0, 2.0]), np.array([[1, 1, 1], [2, 2, 0]])).tolist()
+    [2.0, 3.0]
+    """
     order = np.argsort(values)
     reached = np.cumsum(weights[:, order], axis=1)
     total = reached[:, -1:]

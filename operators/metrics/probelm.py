@@ -174,6 +174,12 @@ def costs(scores: pl.DataFrame, score: Score) -> pl.DataFrame:
     n_tokens): perplexity is its exponential, which has the same order and may overflow.
     `answer_mean` is that of the entity's tokens (entity_logprob and entity_n_tokens), `answer_sum`
     their sum. Null: no log-probability, a NaN, or no scored token.
+
+    >>> scores = pl.DataFrame(
+    ...     {"candidate_id": ["a", "b"], "logprob": [-8.0, -9.0], "n_tokens": [4, 6]}
+    ... )
+    >>> costs(scores, "text_perplexity").rows()
+    [('a', 2.0), ('b', 1.5)]
     """
     logprob, n_tokens = (pl.col(name) for name in COLUMNS_OF[score])
     is_defined = (n_tokens > 0) & logprob.is_not_nan()
@@ -222,6 +228,13 @@ def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
     the plausible one, and each candidate's expected discount is the mean discount.
 
     Source: PRobELM, section 5.1, has the accuracy (9.09 % of 11).
+
+    >>> candidates = pl.DataFrame({
+    ...     "pair_id": ["g"] * 2, "relation_id": ["P27"] * 2, "frame": ["2023-11"] * 2,
+    ...     "candidate_id": ["g.1", "g.2"], "rank": [1, 2], "is_positive": [True, False],
+    ... })
+    >>> random_group_scores(candidates).select("accuracy", "mrr").row(0)
+    (0.5, 0.75)
     """
     size = pl.len().over("pair_id").cast(pl.Int64)
     reciprocal = (1 / pl.int_range(1, pl.len() + 1)).mean().over("pair_id")
@@ -280,6 +293,13 @@ def correlations(
     `metrics` has model, setting, metric and value, and may have benchmark, variant and slice: two
     values are compared where all but `between` is the same. `n` counts those pairs. Null: fewer
     than two, or one side is constant.
+
+    >>> metrics = pl.DataFrame({
+    ...     "model": ["a", "b", "c"] * 2, "setting": ["statement"] * 3 + ["question"] * 3,
+    ...     "metric": "mrr", "value": [0.1, 0.2, 0.3, 0.2, 0.4, 0.6],
+    ... })
+    >>> correlations(metrics, "setting", ("statement", "question")).rows()
+    [('statement', 'question', 1.0, 3)]
     """
     values = metrics.filter(pl.col(between).is_in(names)).drop_nulls("value")
     keys = [name for name in PLACE if name != between and name in values.columns]

@@ -214,6 +214,17 @@ def ovconf_by_length(
     summed). A prompt that lacks either is in no group, so n_failed is 0.
 
     Source: BELIEF, section 6.2, item 1, and footnote 15.
+
+    >>> answers = pl.DataFrame({
+    ...     "prompt_id": ["p", "q"], "relation_id": ["P1", "P1"], "pair_id": ["t", "u"],
+    ...     "correct": [True, False],
+    ... })
+    >>> canary = pl.DataFrame({
+    ...     "prompt_id": ["p", "q"], "n_tokens": [1, 2], "logprob": [0.0, -0.6931471805599453]
+    ... })
+    >>> rows = ovconf_by_length(answers, canary, longest=2, seed=1, n_rounds=10)
+    >>> rows.select("slice", "metric", "value", "n").rows()
+    [('tokens=1', 'ovconf', 0.0, 1), ('tokens=2', 'ovconf', 0.5, 1)]
     """
     sequences = canary.select(
         "prompt_id", "n_tokens", confidence=pl.col("logprob").cast(pl.Float64).exp()

@@ -180,6 +180,11 @@ def knowledge_sharing(runs: Iterable[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     one at a time. Columns: SHARING; sharing is null where the run covers nothing.
 
     Source: BELIEF, section 6.3, Figure 2 (2025: section 6.4, Figure 4).
+
+    >>> run = pl.DataFrame({"prompt_id": ["p", "q", "r"], "correct": [True, True, False]})
+    >>> other = pl.DataFrame({"prompt_id": ["p", "q", "s"], "correct": [True, False, True]})
+    >>> knowledge_sharing([("A", run), ("B", other)]).rows()
+    [('A', 'A', 2, 2, 1.0), ('A', 'B', 2, 1, 0.5), ('B', 'A', 1, 1, 1.0), ('B', 'B', 2, 2, 1.0)]
     """
     names: list[str] = []
     wide = pl.DataFrame(schema={"prompt_id": pl.String})

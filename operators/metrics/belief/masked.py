@@ -29,6 +29,14 @@ def bias_level(content_free: pl.DataFrame) -> pl.DataFrame:
     are prompts under which all candidates have probability 0.
 
     Source: BELIEF, section 5.4. In which order to average and to renormalise is not said there.
+
+    >>> content_free = pl.DataFrame({
+    ...     "relation_id": ["P1", "P1"], "template_id": ["a", "b"],
+    ...     "probabilities": [[0.2, 0.0], [0.0, 0.1]],
+    ... })
+    >>> rows = bias_level(content_free).filter(pl.col("slice").is_null())
+    >>> rows.select("metric", "variant", "value", "n").rows()
+    [('bias_level', None, 1.0, 2), ('bias_level', 'prompts=multi', 0.0, 2)]
     """
     counts, share = count_answers(content_free), pl.element() / pl.element().sum()
     distributions = (
@@ -99,6 +107,12 @@ def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -
     With variant `unit=alias`, every alias counts by itself. `n` counts facts with aliases.
 
     Source: BELIEF, appendix C.1, Table 10 (2025: Table 11).
+
+    >>> counts = {"n_units": [2], "n_gaining": [1], "n_aliases": [4], "n_gains": [1]}
+    >>> pair = {"relation_id": ["P36"], "pair_id": ["t"], "metric": ["extended_object"], **counts}
+    >>> found = extended_entities(pl.DataFrame(pair), seed=1, n_rounds=10)
+    >>> found.filter(slice="relation=P36").select("variant", "value").rows()
+    [(None, 0.5), ('unit=alias', 0.25)]
     """
     rows, draws = [], {"seed": seed, "n_rounds": n_rounds}
     for metric in ("extended_subject", "extended_object"):

@@ -207,7 +207,11 @@ def _classify(
 
 
 def threshold_variant(known_share: float) -> str | None:
-    """The part of a variant that names the threshold of knowledge; null for the default."""
+    """The part of a variant that names the threshold of knowledge; null for the default.
+
+    >>> threshold_variant(0.5), threshold_variant(0.8)
+    (None, 'known_share=0.8')
+    """
     return None if known_share == HALF else f"known_share={known_share:g}"
 
 

@@ -205,6 +205,9 @@ def holm(p: pl.Expr) -> pl.Expr:
     """Correct the p-values of one family of tests (Holm 1979); a null p stays null.
 
     The k-th smallest of m is multiplied by m − k + 1, and none is smaller than the one before it.
+
+    >>> pl.DataFrame({"p": [0.01, None, 0.04, 0.03]}).select(holm(pl.col("p")))["p"].to_list()
+    [0.03, None, 0.06, 0.06]
     """
     place = p.rank("ordinal").cast(pl.Int64)
     steps = (p * (p.count() - place + 1)).clip(upper_bound=1.0)
@@ -215,6 +218,9 @@ def cohens_h(first: float, second: float) -> float:
     """The distance of two shares, 2 asin √second − 2 asin √first (Cohen 1988, chapter 6).
 
     −π to π; Cohen calls .2 small, .5 medium and .8 large.
+
+    >>> round(cohens_h(0.5, 0.75), 4)
+    0.5236
     """
     # Means of shares can pass 0 or 1 by a rounding error.
     first_angle, second_angle = (

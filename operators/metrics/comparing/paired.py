@@ -189,6 +189,11 @@ def paired_calibration_terms(
 
     Both tables need prompt_id, relation_id, pair_id, confidence and correct. Only prompts with a
     confidence in both runs count; where facts are paired (`unit`), the means over each run's own.
+
+    >>> prompt = {"prompt_id": ["p"], "relation_id": ["P1"], "pair_id": ["t"], "correct": [True]}
+    >>> first, second = (pl.DataFrame({**prompt, "confidence": [each]}) for each in (0.5, 1.0))
+    >>> paired_calibration_terms(first, second).select("metric", "first", "second").rows()
+    [('ovconf', -0.5, 0.0), ('brier', 0.25, 0.0)]
     """
     gap, (total, n) = pl.col("confidence") - _RIGHT, _sum_over(unit)
     runs = _select_both(first, second, unit, ovconf=gap, brier=gap**2)

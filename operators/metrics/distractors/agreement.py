@@ -22,7 +22,11 @@ AGREEMENT = columns("agreement", *SETTING)
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists; None where one is constant, or has fewer than two numbers."""
+    """Kendall's tau-b of two lists; None where one is constant, or has fewer than two numbers.
+
+    >>> tau_b([1, 2, 3], [1, 2, 2]), tau_b([1, 1], [1, 2])
+    (0.816496580927726, None)
+    """
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
     from scipy.stats import kendalltau
@@ -43,6 +47,14 @@ def agreement(clozes: pl.DataFrame, ratings: pl.DataFrame, *, seed: int) -> pl.D
     `clozes` has the columns `distractors.VALUES`, `ratings` has pair_id and rating. Columns:
     AGREEMENT. `tau` is that of the fold's facts, `tau_others` that of all others; facts without a
     value or a rating are in neither.
+
+    >>> clozes = pl.DataFrame({
+    ...     "pair_id": list("abcdef"), "cloze": 0, "measure": "probability",
+    ...     "hyperparameters": "", "value": [.1, .2, .3, .4, .5, .6],
+    ... })
+    >>> people = clozes.select("pair_id", rating="value")
+    >>> agreement(clozes, people, seed=0).select("n_clozes", "fold", "chosen", "tau", "n").rows()
+    [(1, 0, True, 1.0, 2), (1, 1, True, 1.0, 2), (1, 2, True, 1.0, 2)]
     """
     defined = clozes.filter(pl.col("value").is_not_null() & pl.col("value").is_not_nan())
     rated = defined.join(ratings.drop_nulls("rating"), on="pair_id", maintain_order="left")

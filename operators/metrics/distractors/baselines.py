@@ -53,6 +53,13 @@ def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
     """Precision@n of each cloze: whether one of the n likeliest next tokens is a label (VALUES).
 
     Blanks around a token do not count: the first token after a cloze begins with one.
+
+    >>> continued = pl.DataFrame({
+    ...     "prompt_id": ["p"], "pair_id": ["t"], "relation_id": ["P36"],
+    ...     "template_id": ["P36.0"], "subject_index": [0], "top_tokens": [[" the", " Rome"]],
+    ... })
+    >>> of_top_tokens(continued, {"t": ["Rome"]}).select("hyperparameters", "value").rows()
+    [('n=1', 0.0), ('n=2', 1.0)]
     """
     hits = [
         [token.strip() in labels[pair_id] for token in tokens]
@@ -145,6 +152,18 @@ def of_karr(preferred: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
 
     `by_chance` has pair_id, `subjects` and `relations`: nats after each such cloze. Null: there is
     no cloze of either kind. Without any row in it there are no values.
+
+    >>> import math
+    >>> preferred = pl.DataFrame({
+    ...     "pair_id": ["t"], "relation_id": ["P36"], "template_id": ["P36.0"],
+    ...     "subject_index": [0], "prompt_id": ["t.0.0"], "open_logprob": [math.log(0.8)],
+    ... })
+    >>> chance = pl.DataFrame({
+    ...     "pair_id": ["t"], "subjects": [[math.log(0.3), math.log(0.1)]],
+    ...     "relations": [[math.log(0.05)]],
+    ... })
+    >>> of_karr(preferred, chance)["value"].round(6).to_list()
+    [8.0]
     """
     if by_chance.is_empty():
         return VALUES.to_frame()
@@ -221,6 +240,14 @@ def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: i
 
     `clozes` comes from `of_karr`. A cloze without a value counts in `n_failed`. Slices: each
     relation.
+
+    >>> clozes = pl.DataFrame({
+    ...     "relation_id": ["P36"] * 3, "pair_id": ["t", "t", "u"], "value": [40.0, 10.0, 1.0]
+    ... })
+    >>> none = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
+    >>> rows = karr(clozes, none, seed=1, n_rounds=10).filter(pl.col("slice").is_null())
+    >>> rows.select("metric", pl.col("value").round(3), "n").rows()
+    [('karr', 0.5, 3), ('log_karr', 1.609, 3)]
     """
     mean, rows = pl.col("value").mean(), []
     for metric, of_fact in ((KARR, mean > KNOWN_ABOVE), (LOG_KARR, mean.log())):

@@ -121,6 +121,12 @@ def probability_terms(preferred: pl.DataFrame) -> pl.DataFrame:
     The labels need no ending: any continuation counts.
 
     Source: the paper, Table 2, "Probability".
+
+    >>> rows = pl.DataFrame({
+    ...     "relation_id": ["P36"] * 2, "pair_id": ["t"] * 2, "open_logprob": [0.0, float("-inf")],
+    ... })
+    >>> probability_terms(rows).rows()
+    [('P36', 't', 0.5, 1.0)]
     """
     return pair_terms(preferred, pl.col("open_logprob").exp().mean(), pl.lit(1))
 
@@ -131,6 +137,10 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
     Each n is measured on the facts that have n distractors after each of their clozes.
 
     Source: the paper, Figures 1 and 2.
+
+    >>> counts = {"n_distractors": [2, 1], "n_beaten": [[1, 1], [0]]}
+    >>> curve(pl.DataFrame({"pair_id": ["t", "u"], **counts})).rows()
+    [(1, 0.5, 0.5, 2), (2, 0.0, 0.5, 1)]
     """
     n_of_fact = pl.col("n_distractors").min().over("pair_id")
     ranks = pl.int_ranges(1, pl.col("n_beaten").list.len().cast(pl.Int64) + 1)
@@ -143,7 +153,11 @@ def curve(preferred: pl.DataFrame) -> pl.DataFrame:
 
 
 def numbers(preferred: pl.DataFrame, among: Sequence[int] = NUMBERS) -> list[int]:
-    """The numbers of distractors `among` these that some row has; the smallest always."""
+    """The numbers of distractors `among` these that some row has; the smallest always.
+
+    >>> [numbers(pl.DataFrame({"n_distractors": [most]})) for most in (7, 0)]
+    [[1, 2, 5], [1]]
+    """
     most = preferred["n_distractors"].max()
     return [n for n in among if n == among[0] or (isinstance(most, int) and n <= most)]
 

@@ -139,6 +139,10 @@ def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: i
     """Sum the statistics (pairs × statistics) over each round's pairs: rounds × statistics.
 
     A round takes one pair less than there are, and its sums are scaled to all of them.
+
+    >>> sums = resampled_sums(np.array([[1.0], [1.0], [4.0]]), seed=1, relation="P1", n_rounds=3)
+    >>> sums.ravel().tolist()
+    [6.0, 7.5, 7.5, 3.0]
     """
     return _resampled([statistics], seed, relation, n_rounds)[0]
 

@@ -33,6 +33,10 @@ def headings(metrics: Iterable[Metric]) -> dict[str, str]:
 
 
 def higher_is_better(metrics: Iterable[Metric]) -> dict[str, bool]:
-    """Whether higher is better, for each metric with one better direction."""
+    """Whether higher is better, for each metric with one better direction.
+
+    >>> higher_is_better([Metric("f1", better="higher"), Metric("ovconf", better="zero")])
+    {'f1': True}
+    """
     ends = {"higher": True, "lower": False}
     return {metric.name: ends[metric.better] for metric in metrics if metric.better in ends}

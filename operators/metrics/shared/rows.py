@@ -101,7 +101,13 @@ def ratio_rows(
 def plain_rows(
     metric: str, sums: pl.DataFrame, counts: Counts, variant: str | None = None
 ) -> list[Row]:
-    """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator."""
+    """Give the rows of a ratio without interval; `sums`: relation_id, numerator, denominator.
+
+    >>> terms = {"numerator": [1.0, 1.0], "denominator": [1.0, 3.0]}
+    >>> sums = pl.DataFrame({"relation_id": ["P1", "P2"], **terms})
+    >>> [row.value for row in plain_rows("x", sums, Counts({"P1": 1, "P2": 3}, {}))]
+    [0.5, 1.0, 0.3333333333333333]
+    """
     relation, terms = pl.col("relation_id").cast(pl.String), pl.sum("numerator", "denominator")
     by_relation = sums.group_by(relation).agg(terms).sort(relation)
     overall = by_relation.select(pl.lit(None, pl.String).alias("relation_id"), terms)
@@ -128,6 +134,12 @@ def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> 
 
     Ids become text and the rows are sorted by them, so that neither the type of an id nor the
     order of the rows changes a later sum or draw.
+
+    >>> rows = pl.DataFrame({
+    ...     "relation_id": ["P1", "P1", "P1"], "pair_id": ["t2", "t1", "t1"], "hit": [1, 0, 1]
+    ... })
+    >>> pair_terms(rows, pl.sum("hit"), pl.len()).rows()
+    [('P1', 't1', 1.0, 2.0), ('P1', 't2', 1.0, 1.0)]
     """
     return (
         rows.group_by("relation_id", "pair_id")
@@ -152,6 +164,10 @@ def deciles(popularity: pl.DataFrame) -> pl.DataFrame:
 
     `popularity` has pair_id and popularity; facts without one are left out. Facts that are equally
     popular share a decile, so that parts are as equal as ties allow.
+
+    >>> facts = pl.DataFrame({"pair_id": ["a", "b", "c", "d"], "popularity": [9.0, 1.0, None, 1.0]})
+    >>> deciles(facts).sort("pair_id").rows()
+    [('a', 6), ('b', 0), ('d', 0)]
     """
     with_popularity = popularity.drop_nulls("popularity")
     below = pl.col("popularity").rank("min").cast(pl.Int64) - 1
