@@ -52,7 +52,8 @@ def spread_rows(
     ...     "pair_id": ["t1", "t2", "t1", "t2"], "correct": [True, True, True, False],
     ... })
     >>> condensed = condense_terms(answers, {})
-    >>> rows = spread_rows("template_spread", condensed, condensed.counts(None), ("min", "mean", "max"))
+    >>> ends = ("min", "mean", "max")
+    >>> rows = spread_rows("template_spread", condensed, condensed.counts(None), ends)
     >>> [(row.metric, row.value) for row in rows if row.slice is None]
     [('template_spread_min', 0.5), ('template_spread_mean', 0.75), ('template_spread_max', 1.0)]
     """
