@@ -221,7 +221,7 @@ def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_bef
 ) -> None:
     tasks = list[tuple[str, int]]()
     monkeypatch.setattr(
-        bench.tally, "asked", lambda _, task: tasks.append((task, len(bench.asked)))
+        bench.tally, "set_task", lambda _, task: tasks.append((task, len(bench.asked)))
     )
     bench.call_both(*bench.items)
     names = [item.name for item in bench.items]
