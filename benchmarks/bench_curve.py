@@ -34,7 +34,7 @@ from factsweep.operators.estimates.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.means import weighted_mean
 from factsweep.operators.methods import METHODS
 from factsweep.operators.tables.shared.canvas import SERIES, new_figure
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past_runs
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 # MyriadLAMA in shape: a tenth of its relations with half of their facts, and all of it.
@@ -185,7 +185,7 @@ def of_run(path: Path, setting: str | None) -> Made:
 
 
 def _matched(folder: Path, setting: str | None) -> pl.DataFrame:
-    branches = past.settings(folder.name, past.record(str(folder.parent), folder.name))
+    branches = past_runs.settings(folder.name, past_runs.record(str(folder.parent), folder.name))
     branch = next(branch_ for branch_ in branches if setting in (None, branch_.setting))
     return branch.artifacts["matched"].read_all(METHODS[branch.method].measure.answers)
 

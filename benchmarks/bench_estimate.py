@@ -26,7 +26,7 @@ from _simulation import LIKE, Logits, Made, Sizes, coverage, made_up
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.tables.shared.canvas import SERIES, new_figure
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past_runs
 
 SHARES = (0.01, 0.05, 0.2)
 _CHANGED = 0.02  # of a model's answers, from night to night
@@ -83,7 +83,7 @@ def _of_run(path: Path) -> Iterator[tuple[str, _Covering]]:
         full = FullRun(pl.read_parquet(path))
         yield f"{path.stem}: {full.answers.height:,} prompts", full.coverage
         return
-    for branch in past.settings(path.name, past.record(str(path.parent), path.name)):
+    for branch in past_runs.settings(path.name, past_runs.record(str(path.parent), path.name)):
         answers = branch.artifacts["matched"].read_all(METHODS[branch.method].measure.answers)
         title = f"{branch}: {answers.height:,} prompts"
         yield title, partial(FullRun(answers).coverage, seed=branch.seed)

@@ -33,7 +33,13 @@ from factsweep.pipeline.config import settings
 from factsweep.pipeline.decoding import decode
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.remaining import Work, begin, count_left, list_work, read_prompts
+from factsweep.pipeline.decoding.remaining_prompts import (
+    Work,
+    begin,
+    count_left,
+    list_work,
+    read_prompts,
+)
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import planned
 from factsweep.pipeline.storage.store import Store

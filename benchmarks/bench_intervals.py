@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from factsweep.operators.metrics.comparing.along import band
+from factsweep.operators.metrics.comparing.curve import band
 from factsweep.operators.metrics.shared.bootstrap import estimate, resampled_sums, weight_blocks
 from factsweep.operators.seeds import generator
 

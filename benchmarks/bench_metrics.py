@@ -36,8 +36,8 @@ from bench_expand import Cost, alone, make_rows, measured, peak_gib, show
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.remaining import finish
-from factsweep.pipeline.runs.follow import Tasks
+from factsweep.pipeline.decoding.remaining_prompts import finish
+from factsweep.pipeline.runs.run_tasks import Tasks
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.plan import Branch, planned

@@ -24,7 +24,7 @@ from factsweep.operators.metrics.belief.belief import ESTIMATED, answer_rows, co
 from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results.pages import results_page
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store

@@ -22,8 +22,8 @@ from bench_expand import alone, make_rows, show
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import list_work
+from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.runs import status as listing
 from factsweep.pipeline.stages.plan import Branch, planned
 
@@ -89,7 +89,7 @@ def _answers(branch: Branch, shard: str) -> pl.DataFrame:
 
 def resume(run: Run) -> int:
     """A driver's listing before it starts an engine; returns the number of answers left."""
-    return sum(remaining.count_left(list_work(planned(run))))
+    return sum(remaining_prompts.count_left(list_work(planned(run))))
 
 
 def status(run: Run) -> int:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from factsweep.operators.estimates.intervals import add_bands
 from factsweep.operators.estimates.means import weighted_mean
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past_runs
 
 N_STEPS = 12
 _SIZES = Sizes(n_relations=12, n_facts=60, n_templates=20, most_names=3)
@@ -132,7 +132,9 @@ def _made_up() -> dict[str, Made]:
 
 
 def _of_study(folder: Path) -> dict[str, Made]:
-    names = [Path(run_folder).name for run_folder in past.runs(str(folder.parent), folder.name)]
+    names = [
+        Path(run_folder).name for run_folder in past_runs.runs(str(folder.parent), folder.name)
+    ]
     names.sort(key=lambda name: int("".join(filter(str.isdigit, name)) or 0))
     return {name: of_run(folder / name, None) for name in names}
 

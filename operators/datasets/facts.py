@@ -8,9 +8,9 @@ import polars as pl
 
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_triples, object_id
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.typed import TypedObjects
+from factsweep.operators.matching.typed_answers import TypedObjects
 from factsweep.operators.schemas import empty, refuse
-from factsweep.operators.wording import names
+from factsweep.operators.wording import safe_names
 
 # The labels of the relations that are taken, by id; null: all are, and their labels are their ids.
 Relations = Mapping[str, str] | None
@@ -86,10 +86,10 @@ def check_facts(facts: Facts) -> Facts:
         raise InputError("the data set has no subject-relation pairs; give one that has rows.")
     # Relations are files, the rest is joined by id.
     for relation_id in facts.relations["relation_id"]:
-        names.check_relation(relation_id)
-    names.check_apart(facts.relations["relation_id"], "the relations")
+        safe_names.check_relation(relation_id)
+    safe_names.check_apart(facts.relations["relation_id"], "the relations")
     for table, column in (("relations", "relation"), ("templates", "template"), ("pairs", "pair")):
-        names.check_ids(getattr(facts, table)[f"{column}_id"], f"the {column}")
+        safe_names.check_ids(getattr(facts, table)[f"{column}_id"], f"the {column}")
     text, subjects, objects = pl.col("text"), pl.col("subjects"), pl.col("objects")
     in_relations, in_templates, in_pairs = (
         pl.col("relation_id").is_in(table["relation_id"].unique().implode())

@@ -19,7 +19,7 @@ from factsweep.operators.datasets.facts import (
 )
 from factsweep.operators.datasets.layouts import as_rows, decode_cells
 from factsweep.operators.datasets.plain_tables import is_plain, titles_of
-from factsweep.operators.matching.typed import TYPES
+from factsweep.operators.matching.typed_answers import TYPES
 from factsweep.operators.schemas import empty, refuse
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))

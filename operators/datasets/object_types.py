@@ -18,7 +18,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.matching.cldr import locales
 from factsweep.operators.matching.dates import Date
 from factsweep.operators.matching.quantities import Quantity
-from factsweep.operators.matching.typed import TYPES, Kind, TypedObjects, Value, reader
+from factsweep.operators.matching.typed_answers import TYPES, Kind, TypedObjects, Value, reader
 from factsweep.operators.schemas import empty
 from factsweep.operators.wording import count
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from factsweep.operators import seeds
-from factsweep.operators.engines.kind import EngineKind, Start
+from factsweep.operators.engines.engine_kind import EngineKind, Start
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,

@@ -4,7 +4,12 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.matching.fold import compose, fold_case, strip_bullets, strip_markup
+from factsweep.operators.matching.text_folding import (
+    compose,
+    fold_case,
+    strip_bullets,
+    strip_markup,
+)
 
 Matching = Literal["strict", "paper"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.fold import BLANKLESS, fold
 from factsweep.operators.matching.lemmas import SEPARATOR, key
+from factsweep.operators.matching.text_folding import BLANKLESS, fold
 
 if TYPE_CHECKING:
     from spacy.language import Language

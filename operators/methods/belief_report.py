@@ -22,7 +22,7 @@ from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.data_set import sizes, template_examples
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import fill, select_scope
-from factsweep.operators.tables.shared.wide import join_names
+from factsweep.operators.tables.shared.pivot import join_names
 
 TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},

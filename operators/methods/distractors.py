@@ -10,8 +10,8 @@ from pydantic import Field
 from factsweep.operators.datasets.distractors import VERBALISED
 from factsweep.operators.datasets.facts import Facts, add_right_labels
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
+from factsweep.operators.engines.auxiliary_models import BertScore
 from factsweep.operators.engines.endpoint.openai_client import Judge, OpenAIChat, key
-from factsweep.operators.engines.measuring import BertScore
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import add_beaten
 from factsweep.operators.methods import method

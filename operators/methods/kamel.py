@@ -12,7 +12,7 @@ from factsweep.operators.methods import method
 from factsweep.operators.metrics.kamel import kamel, precision_recall
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
-from factsweep.operators.tables.shared.wide import join_names
+from factsweep.operators.tables.shared.pivot import join_names
 
 _TITLES: Mapping[str, str] = {
     "overview": "What was asked (Table 1)",

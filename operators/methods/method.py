@@ -18,7 +18,7 @@ from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.canvas import Figure
-from factsweep.operators.tables.shared.wide import Answers, ModelSetting
+from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
 
 Tables = Mapping[str, pl.DataFrame]
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from factsweep.operators.tables.shared.numbers import DASH, SHARE, in_percent
 from factsweep.operators.tables.shared.paper_table import join_published
-from factsweep.operators.tables.shared.wide import relation_id, spread
+from factsweep.operators.tables.shared.pivot import relation_id, spread
 
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
 # -.01 to +.02, -.1 (-.3 to -.02), .5 ± .1 (3 seeds).

@@ -22,10 +22,10 @@ from factsweep.operators.metrics.comparing.paired import (
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared import canvas, wide
+from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import DASH, SHARE, SHORT_SHARE, difference, number
-from factsweep.operators.tables.shared.wide import Answers, ModelSetting
+from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -35,12 +35,12 @@ _INTERVAL = "95 % interval"
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per model, benchmark, setting and variant, as texts; several seeds are mean ± SD."""
     overall = metrics.filter(pl.col("slice").is_null())
-    text = pl.concat_str(SHARE.dashed(pl.col("value")), wide.spread(overall, SHARE))
+    text = pl.concat_str(SHARE.dashed(pl.col("value")), pivot.spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
     scope = _scope(pl.col("setting"), pl.col("variant"))
-    table = wide.join_columns(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
+    table = pivot.join_columns(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
     first, *columns = (heading for heading in HEADINGS.values() if heading in table.columns)
     # The interval is that of Acc@1.
     return table.select(*SETTING, "scope", first, _INTERVAL, *columns, "prompts", "failed")
@@ -53,19 +53,19 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     keys = [*SETTING, "part"]
     interval = SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
     intervals = rows.filter(metric=ACC_AT_1.name).select(*keys, interval)
-    return wide.join_columns(
+    return pivot.join_columns(
         _table(rows, [*keys, "prompts"], SHARE.dashed(pl.col("value"))), intervals, keys
     )
 
 
 def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFrame:
     heading = pl.col("metric").replace_strict(HEADINGS, default=None)
-    return wide.pivot(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
+    return pivot.pivot(rows.with_columns(text=text, heading=heading), keys, HEADINGS.values())
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric, one column per setting."""
-    numbers = wide.card(metrics, HEADINGS, SHARE, row_variants=("draw", "prompts"))
+    numbers = pivot.card(metrics, HEADINGS, SHARE, row_variants=("draw", "prompts"))
     columns = pl.Series("column", numbers.columns[1:], dtype=pl.String).to_frame()
     scopes = columns.select("column", _scope(pl.col("column"), pl.col("column")))
     row = pl.DataFrame([{"metric": "scope", **dict(scopes.iter_rows())}])
@@ -249,7 +249,7 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:
     """The shares of each run that has all three: run, metric, value, ci_low, ci_high."""
     rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(_SHARES)))
-    run = wide.join_names("model", "setting", "variant").alias("run")
+    run = pivot.join_names("model", "setting", "variant").alias("run")
     rows = rows.drop_nulls("value").select(run, "metric", "value", "ci_low", "ci_high")
     return rows.filter(pl.col("metric").n_unique().over("run") == len(_SHARES))
 
@@ -303,10 +303,10 @@ def spread_by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] = MappingProxyType({})
 ) -> pl.DataFrame:
     """The accuracy of each relation's worst, mean and best template in one run, the best first."""
-    relation_id = wide.relation_id()
-    relation = wide.relation_name(relation_id, wide.label_of(relation_id, relation_labels))
+    relation_id = pivot.relation_id()
+    relation = pivot.relation_name(relation_id, pivot.label_of(relation_id, relation_labels))
     part = pl.col("metric").str.strip_prefix("template_spread_")
-    rows = metrics.filter(wide.is_relation()).select("value", relation=relation, part=part)
+    rows = metrics.filter(pivot.is_relation()).select("value", relation=relation, part=part)
     columns = ("min", "mean", "max")
     table = rows.pivot(
         "part", columns, index="relation", values="value", aggregate_function="first"

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import polars as pl
 
 from factsweep.operators.metrics.belief.knowledge_state import STATES
-from factsweep.operators.metrics.comparing.along import ALONG, KINDS
+from factsweep.operators.metrics.comparing.curve import ALONG, KINDS
 from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.shared import canvas
@@ -19,7 +19,7 @@ from factsweep.operators.tables.shared.numbers import (
     number,
     p_holm,
 )
-from factsweep.operators.tables.shared.wide import label_of, relation_name
+from factsweep.operators.tables.shared.pivot import label_of, relation_name
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _HEADINGS = headings((*METRICS, *PREFERENCES))

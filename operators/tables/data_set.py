@@ -14,7 +14,7 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, Column, Table, fill
-from factsweep.operators.tables.shared.wide import relation_name
+from factsweep.operators.tables.shared.pivot import relation_name
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")

@@ -10,7 +10,7 @@ from factsweep.operators.metrics.distractors.baselines import METRICS as BASELIN
 from factsweep.operators.metrics.distractors.distractors import METRICS
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared import canvas, wide
+from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.numbers import DASH, PARAMETERS, decimal, in_percent
 
@@ -58,7 +58,9 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     counts = overall.filter(metric="left_out_at_1").select(*SETTING, prompts="n", failed="n_failed")
     ends = _PERCENT.interval().alias("Min@1, 95 %")
     interval = overall.filter(metric="min_at_1").select(*SETTING, ends)
-    return wide.join_columns(wide.join_columns(_table(overall), interval, SETTING), counts, SETTING)
+    return pivot.join_columns(
+        pivot.join_columns(_table(overall), interval, SETTING), counts, SETTING
+    )
 
 
 def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
@@ -73,16 +75,16 @@ def by_slice(metrics: pl.DataFrame, name: str, heading: str) -> pl.DataFrame:
 def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
     """One row per sample of the set and source: the paper's S and S' are two samples of one set."""
     sample = pl.col("slice").str.extract("^sample=(.*)$")
-    rows = wide.stack_sources(metrics, published).with_columns(sample=sample).drop_nulls("sample")
+    rows = pivot.stack_sources(metrics, published).with_columns(sample=sample).drop_nulls("sample")
     table = _table(rows, "sample", "source")
     return table.sort(*SETTING, "sample", "source", nulls_last=False)
 
 
 def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     """One row per relation, the lowest Min@1 first."""
-    rows = wide.select_relations(metrics, labels)
+    rows = pivot.select_relations(metrics, labels)
     worst = rows.filter(metric="min_at_1")
-    return wide.sort_relations(_table(rows, "ID", "Label"), SETTING, worst, best_first=False)
+    return pivot.sort_relations(_table(rows, "ID", "Label"), SETTING, worst, best_first=False)
 
 
 def agreement(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -119,7 +121,7 @@ def missing(table: pl.DataFrame) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return wide.card(metrics, _HEADINGS, _PERCENT, row_variants=("width",))
+    return pivot.card(metrics, _HEADINGS, _PERCENT, row_variants=("width",))
 
 
 def _table(rows: pl.DataFrame, *further_keys: str) -> pl.DataFrame:
@@ -128,7 +130,7 @@ def _table(rows: pl.DataFrame, *further_keys: str) -> pl.DataFrame:
     width = pl.col("variant").str.extract(r"(width=[0-9]+)")
     variant = pl.col("variant").str.replace(r",?width=[0-9]+", "")
     cells = rows.filter(heading.is_not_null()).with_columns(
-        heading=wide.join_names(heading, width),
+        heading=pivot.join_names(heading, width),
         text=_PERCENT.dashed(pl.col("value")),
         variant=pl.when(variant != "").then(variant),
     )
@@ -136,7 +138,7 @@ def _table(rows: pl.DataFrame, *further_keys: str) -> pl.DataFrame:
     columns = sorted(
         cells["heading"].unique().sort(), key=lambda column: order[column.partition(" width=")[0]]
     )
-    return wide.pivot(cells, [*SETTING, *further_keys], columns)
+    return pivot.pivot(cells, [*SETTING, *further_keys], columns)
 
 
 def _per_measure(
@@ -145,7 +147,7 @@ def _per_measure(
     """One row per model, variant, measure and source, with a column per metric of `names`."""
     parts = [metrics.with_columns(source=pl.lit("measured"))]
     if published is not None:
-        parts.insert(0, wide.add_source(published.filter(table=table)))
+        parts.insert(0, pivot.add_source(published.filter(table=table)))
     rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
     measure = _printed_measure(pl.col("slice").str.strip_prefix("measure="))
     text = _TAU.dashed(pl.col("value"))
@@ -231,7 +233,7 @@ def _lines_figure(points: pl.DataFrame, **labels: str) -> "Figure":
 def curve_points(curves: pl.DataFrame, column: Literal["min", "avg"]) -> pl.DataFrame:
     """Figures 1, 2 and 5: Min@n or Avg@n by n, one series per model and setting, in percent."""
     model, variant = _columns_that_vary(curves)
-    series = wide.join_names(*model, "setting", *variant)
+    series = pivot.join_names(*model, "setting", *variant)
     return curves.select(series.alias("series"), x="n", y=100 * pl.col(column))
 
 
@@ -271,7 +273,7 @@ def gains(points: pl.DataFrame) -> pl.DataFrame:
 def _mean_over_folds(rows: pl.DataFrame) -> pl.DataFrame:
     """The mean tau of each measure, as the paper prints it, by x; null where a fold has none."""
     model, variant = _columns_that_vary(rows)
-    series = wide.join_names(*model, *variant, _printed_measure(pl.col("measure")))
+    series = pivot.join_names(*model, *variant, _printed_measure(pl.col("measure")))
     is_complete = pl.col("tau").null_count() == 0
     return (
         rows.with_columns(series=series)

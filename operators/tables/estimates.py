@@ -8,7 +8,7 @@ from factsweep.operators.metrics.probelm import METRICS as PROBELM
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
-from factsweep.operators.tables.shared.wide import join_names
+from factsweep.operators.tables.shared.pivot import join_names
 
 _HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
 _PERCENT = percent(2)

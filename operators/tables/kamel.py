@@ -11,10 +11,10 @@ from factsweep.operators.metrics.kamel import F1, METRICS, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared import canvas, wide
+from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
-from factsweep.operators.tables.shared.wide import MEASURED, OTHER_FACTS, PUBLISHED
+from factsweep.operators.tables.shared.pivot import MEASURED, OTHER_FACTS, PUBLISHED
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
@@ -53,15 +53,15 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
     f1 = overall.filter(metric="f1").with_columns(source=pl.lit(MEASURED))
     counts = f1.group_by(keys).agg(queries=pl.sum("n"), failed=pl.sum("n_failed"))
     interval = f1.with_columns(metric=pl.lit(_INTERVAL), text=_PERCENT.interval().fill_null(DASH))
-    rows = wide.stack_sources(overall, published, BASELINE).with_columns(text=_TEXT)
+    rows = pivot.stack_sources(overall, published, BASELINE).with_columns(text=_TEXT)
     letters = [*_HEADINGS, _INTERVAL]
     cells = pl.concat([rows, interval], how="diagonal").filter(pl.col("metric").is_in(letters))
     cells = cells.with_columns(
         heading=pl.concat_str("setting", pl.col("metric").replace(_HEADINGS), separator=" "),
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
-    table = wide.pivot(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
-    return wide.join_columns(table.sort(keys, nulls_last=False), counts, keys)
+    table = pivot.pivot(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
+    return pivot.join_columns(table.sort(keys, nulls_last=False), counts, keys)
 
 
 def by_relation(
@@ -71,13 +71,13 @@ def by_relation(
 ) -> pl.DataFrame:
     """Table 6: each relation's precision, recall and F1, best first, with the baseline's F1."""
     place = [*SETTING, "ID", "Label"]
-    rows = wide.select_relations(metrics, relation_labels)
+    rows = pivot.select_relations(metrics, relation_labels)
     defined = rows.filter(pl.col("metric").is_in(["f1", "baseline_f1"])).drop_nulls("value")
     headings = {"precision": "Precision", "recall": "Recall", "f1": "F1"}
     headings["baseline_f1"] = "baseline F1"
     parts = [rows]
     if published is not None:
-        printed = wide.add_source(wide.select_relations(published, relation_labels)).filter(
+        printed = pivot.add_source(pivot.select_relations(published, relation_labels)).filter(
             metric="f1"
         )
         parts.append(printed.with_columns(metric=pl.lit(PUBLISHED)))
@@ -89,7 +89,7 @@ def by_relation(
         .pivot("metric", [*headings], index=place, values="text", aggregate_function="first")
         .select(*place, *(pl.col(name).fill_null(DASH).alias(headings[name]) for name in headings))
     )
-    return wide.sort_relations(table, SETTING, rows.filter(metric="f1"), best_first=True)
+    return pivot.sort_relations(table, SETTING, rows.filter(metric="f1"), best_first=True)
 
 
 def extremes(
@@ -142,24 +142,24 @@ def years(
     (None, 'P569', 'date of birth', '59.0', '12.5', 190, 10)
     """
     rows = metrics.filter(pl.col("metric").str.starts_with("year_error_"))
-    label = wide.label_of(wide.relation_id(), relation_labels or {})
+    label = pivot.label_of(pivot.relation_id(), relation_labels or {})
     cells = rows.rename({"n": "with a year", "n_failed": "without"}).with_columns(
-        ID=wide.relation_id().fill_null("all"),
+        ID=pivot.relation_id().fill_null("all"),
         Label=label.fill_null("all"),
         heading=pl.col("metric").str.strip_prefix("year_error_"),
         text=decimal(1).dashed(pl.col("value")),
     )
     keys, counts = [*SETTING, "ID", "Label"], ["with a year", "without"]
-    table = wide.pivot(cells, [*keys, *counts], ["mean", "median"])
+    table = pivot.pivot(cells, [*keys, *counts], ["mean", "median"])
     if table.is_empty() or published is None:
         return table.select(*keys, cs.by_name("mean", "median", require_all=False), *counts)
-    theirs = wide.add_source(wide.select_relations(published, relation_labels)).filter(
+    theirs = pivot.add_source(pivot.select_relations(published, relation_labels)).filter(
         metric="year_error_mean"
     )
     heading = "published mean" + ", of other facts" * (OTHER_FACTS in theirs["source"])
     place = ["model", "benchmark", "ID"]
     means = theirs.select(*place, decimal(1).dashed(pl.col("value")).alias(heading))
-    return wide.join_columns(table, means, place).select(*keys, "mean", "median", heading, *counts)
+    return pivot.join_columns(table, means, place).select(*keys, "mean", "median", heading, *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
@@ -172,7 +172,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))
-    return wide.card(rows, headings(SHOWN), _PERCENT, row_variants=("matching", "labels"))
+    return pivot.card(rows, headings(SHOWN), _PERCENT, row_variants=("matching", "labels"))
 
 
 def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":

@@ -11,10 +11,10 @@ import polars as pl
 from factsweep.operators.metrics.probelm import ALL_TYPES, METRICS, correlations
 from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.tables.shared import canvas, wide
+from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.numbers import DASH, in_percent
-from factsweep.operators.tables.shared.wide import MEASURED, OTHER_FACTS, PUBLISHED
+from factsweep.operators.tables.shared.pivot import MEASURED, OTHER_FACTS, PUBLISHED
 
 SEEN = "†"
 RANDOM = "random order"
@@ -102,12 +102,12 @@ def by_relation(
     metrics: pl.DataFrame, relation_labels: Mapping[str, str] | None = None
 ) -> pl.DataFrame:
     """Each relation's numbers, best plausibility first."""
-    rows = wide.select_relations(metrics.filter(~_BASELINE), relation_labels)
+    rows = pivot.select_relations(metrics.filter(~_BASELINE), relation_labels)
     keys = [*_NAMES, "ID", "Label"]
     overall = rows.filter(metric="plausibility")
     counts = overall.select(*keys, groups="n", failed="n_failed")
-    table = wide.join_columns(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
-    return wide.sort_relations(table, _NAMES, overall, best_first=True)
+    table = pivot.join_columns(pivot.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    return pivot.sort_relations(table, _NAMES, overall, best_first=True)
 
 
 def agreement(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -156,14 +156,14 @@ def _table(
     if published is not None:
         published = published.filter(pl.col("table").is_in(published_in))
     rows = (
-        wide.stack_sources(metrics, published, RANDOM)
+        pivot.stack_sources(metrics, published, RANDOM)
         .with_columns(frame=_FRAME_OF)
         .drop_nulls("frame")
     )
     first = rows.filter(_FRAME.is_not_null(), metric="accuracy", source=MEASURED)
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
     order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
-    table = wide.join_columns(wide.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
+    table = pivot.join_columns(pivot.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
     table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
@@ -186,7 +186,7 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return wide.card(metrics, headings(METRICS), _PERCENT, row_variants=("score",))
+    return pivot.card(metrics, headings(METRICS), _PERCENT, row_variants=("score",))
 
 
 def frames_figure(

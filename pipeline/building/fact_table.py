@@ -15,7 +15,7 @@ from factsweep.operators.datasets.object_types import type_name, warn_of_unread_
 from factsweep.operators.datasets.plain_tables import MEANT, guess_columns, parse_list
 from factsweep.operators.datasets.table_files import kind
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.typed import TYPES
+from factsweep.operators.matching.typed_answers import TYPES
 from factsweep.operators.schemas import refuse
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import files

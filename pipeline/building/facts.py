@@ -24,9 +24,9 @@ from factsweep.operators.datasets.object_types import describe_types
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError, printable
 from factsweep.operators.wording import join_list
-from factsweep.operators.wording.names import check
-from factsweep.pipeline.building import fact_table, folder
-from factsweep.pipeline.building.asking import Model, request_paraphrases, request_templates
+from factsweep.operators.wording.safe_names import check
+from factsweep.pipeline.building import fact_table, set_folder
+from factsweep.pipeline.building.paraphraser import Model, request_paraphrases, request_templates
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import digests
 from factsweep.pipeline.storage.store import Store
@@ -205,7 +205,7 @@ def _publish(
     data = parquet(set_rows)
     rows_file = f"rows.{digests.digest_contents({'rows': data})[:12]}.parquet"
     fields = {"builder": "facts", "licence": licence, "is_beside": True}
-    text = folder.entry_of_rows(out, {rows_file: data}, set_rows, facts, **fields)
+    text = set_folder.entry_of_rows(out, {rows_file: data}, set_rows, facts, **fields)
     size = (
         f"{facts.relations.height} relations, {facts.templates.height} templates, "
         f"{facts.pairs.height:,} facts"
@@ -225,7 +225,7 @@ def _publish(
         f"benchmark/{name}.yaml": _benchmark("facts", name, data=name, **language_field),
         f"benchmark/{twins}.yaml": _benchmark("twins", twins, data=name),
     }
-    for place, content in folder.encode_files(files).items():
+    for place, content in set_folder.encode_files(files).items():
         Store(str(folder_path)).put(place, content)
     for earlier in out.glob("rows*.parquet"):
         if earlier.name != rows_file:

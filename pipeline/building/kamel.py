@@ -6,7 +6,7 @@ from pathlib import Path
 from factsweep.operators.construction import kamel
 from factsweep.operators.construction.kamel import Sizes
 from factsweep.operators.datasets.kamel import files_from_facts, questions_of
-from factsweep.pipeline.building.folder import check_new, describe_omissions, publish
+from factsweep.pipeline.building.set_folder import check_new, describe_omissions, publish
 from factsweep.pipeline.inputs.files import check_file, rows
 from factsweep.pipeline.machine.text_files import text
 

@@ -28,7 +28,7 @@ from factsweep.operators.datasets.knowledge_base import (
     from_triples,
 )
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.building.folder import check_new, publish
+from factsweep.pipeline.building.set_folder import check_new, publish
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.files import check_file, labels, open_lines, rows
 from factsweep.pipeline.machine.logs import Meter

@@ -16,8 +16,13 @@ from factsweep.operators.construction.paraphrase import (
 )
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.schemas import refuse
-from factsweep.pipeline.building.asking import Model, request_paraphrases
-from factsweep.pipeline.building.folder import check_new, describe_omissions, entry_of_rows, publish
+from factsweep.pipeline.building.paraphraser import Model, request_paraphrases
+from factsweep.pipeline.building.set_folder import (
+    check_new,
+    describe_omissions,
+    entry_of_rows,
+    publish,
+)
 from factsweep.pipeline.inputs.files import labels as entity_names
 from factsweep.pipeline.inputs.files import rows, table, texts_by_relation
 from factsweep.pipeline.storage.tables import parquet

@@ -20,7 +20,7 @@ from factsweep.operators.datasets.probelm import (
 )
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse, schema
-from factsweep.pipeline.building.folder import check_new, describe_omissions, entry, publish
+from factsweep.pipeline.building.set_folder import check_new, describe_omissions, entry, publish
 from factsweep.pipeline.inputs import files
 from factsweep.pipeline.inputs.files import rows, table
 

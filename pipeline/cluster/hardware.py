@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import described
+from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
@@ -127,9 +127,9 @@ def cores(cluster: Cluster) -> int:
 
 def check_weights(run: Run, model: Model) -> None:
     """Refuse weights that the engine cannot load or compute with here; `model` has its type."""
-    described.check(model, device(run.cluster), run.engine.name)
+    model_metadata.check(model, device(run.cluster), run.engine.name)
     if run.engine.name == "vllm":
-        described.check_wrapper(model)
+        model_metadata.check_wrapper(model)
 
 
 def check_build(run: Run) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster import job_request
 from factsweep.pipeline.cluster.hardware import gpus_per_engine, sets_of_gpus
 from factsweep.pipeline.cluster.ray_cluster import LEAVING
 from factsweep.pipeline.config.cluster import KubeRay, Pod, RayJob, Slurm
@@ -30,9 +30,9 @@ BODY = Path(__file__).with_name("slurm.sh").read_text("utf-8")
 
 def ray_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """The request to the job server of a running Ray, in JSON."""
-    order.check_no_own_folder()
-    order.check_reachable(run, shared_folders=True)
-    job = {"entrypoint": order.command(overrides, verb), "metadata": {"run": run.name}}
+    job_request.check_no_own_folder()
+    job_request.check_reachable(run, shared_folders=True)
+    job = {"entrypoint": job_request.command(overrides, verb), "metadata": {"run": run.name}}
     return json.dumps(job, indent=1)
 
 
@@ -75,13 +75,13 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
             "",
             path,
             *launch.setup,
-            f"sweep() {{ exec {order.command(overrides, verb)}; }}",
-            f"status={shlex.quote(order.status(overrides, verb))}",
+            f"sweep() {{ exec {job_request.command(overrides, verb)}; }}",
+            f"status={shlex.quote(job_request.status(overrides, verb))}",
             f'logs="$PWD"/{shlex.quote(_job_name(run))}-"$SLURM_JOB_ID".logs',
             f"interface={shlex.quote(launch.interface or '')}",
             f"metrics_port={launch.metrics_port or ''}",
             f"requeues={launch.requeues}",
-            f"leave={shlex.quote(order.leave(_LEAVE_S))}",
+            f"leave={shlex.quote(job_request.leave(_LEAVE_S))}",
             "",
             BODY,
         ]
@@ -98,7 +98,7 @@ def _options(run: Run, launch: Slurm) -> Iterator[str]:
     yield f"--job-name={name}"
     yield f"--output={name}-%j.log"
     yield "--open-mode=append"
-    yield f"--nodes={launch.nodes or order.nodes(run, launch.gpus_per_node)}"
+    yield f"--nodes={launch.nodes or job_request.nodes(run, launch.gpus_per_node)}"
     yield "--ntasks-per-node=1"
     yield f"--cpus-per-task={launch.cpus_per_node}"
     if gpus_per_engine(run):
@@ -117,8 +117,8 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """The manifest of a RayJob of the KubeRay operator, in YAML."""
     launch = run.cluster.launch
     assert isinstance(launch, KubeRay)
-    order.check_no_own_folder()
-    order.check_reachable(run, shared_folders=False)
+    job_request.check_no_own_folder()
+    job_request.check_reachable(run, shared_folders=False)
     for name in launch.env or ():
         if _SECRET.search(name):
             raise InputError(
@@ -128,7 +128,7 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     # KubeRay ignores exit codes: the driver restarts itself when a store does not answer.
     attempts = [f"--attempts={launch.attempts}"] if verb == "run" else []
     spec = {
-        "entrypoint": order.encoded_command([*overrides, *attempts], verb),
+        "entrypoint": job_request.encoded_command([*overrides, *attempts], verb),
         # A failed job would fail again. If the head is lost, so is the submitter, which is retried:
         # it submits the job to the new head; a job that the head knows it only follows.
         "backoffLimit": 0,
@@ -147,7 +147,9 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
             "generateName": f"{name}-",
             "labels": {"app.kubernetes.io/name": "factsweep"},
             **({} if launch.namespace is None else {"namespace": launch.namespace}),
-            "annotations": {"factsweep/command": order.command(overrides, verb)},  # for people
+            "annotations": {
+                "factsweep/command": job_request.command(overrides, verb)
+            },  # for people
         },
         "spec": spec,
     }
@@ -194,7 +196,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
 def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
     """A pod of one container, whose requests are its limits."""
     env = {**_LEAVING, **(launch.env or {})}
-    leave = order.leave(max(0, launch.stop_s - _END_S))
+    leave = job_request.leave(max(0, launch.stop_s - _END_S))
     resources = {"cpu": size.cpus, "memory": size.memory, "nvidia.com/gpu": gpus or None}
     memory = {"medium": "Memory", "sizeLimit": launch.shared_memory}
     # Each volume's path in the container, and its source.
@@ -280,9 +282,9 @@ class Launcher(NamedTuple):
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "ray": Launcher(ray_job, submit_ray),
-    "slurm": Launcher(slurm_job, lambda _, text: order.pipe_to(["sbatch"], text)),
+    "slurm": Launcher(slurm_job, lambda _, text: job_request.pipe_to(["sbatch"], text)),
     # `apply` would find a job that has finished.
     "kuberay": Launcher(
-        kuberay_job, lambda _, text: order.pipe_to(["kubectl", "create", "-f", "-"], text)
+        kuberay_job, lambda _, text: job_request.pipe_to(["kubectl", "create", "-f", "-"], text)
     ),
 }

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.engines.kind import NOT_INSTALLED
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError, reason
 from factsweep.pipeline.cluster.hardware import (
     check_build,
@@ -60,7 +60,7 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # The driver prints its own sentence for a failed task, instead of the traceback.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    # Ray would print a page per engine that dies; ours is one sentence (decoding/tally.py).
+    # Ray would print a page per dead engine; `decoding/progress_counter.py` prints one sentence.
     worker.print_to_stdstream = lambda *_, **__: None
     _connect(run, variables(run, offline=offline))
     # SIGTERM of a scheduler acts like Ctrl-C; Ray has just set a handler of its own.

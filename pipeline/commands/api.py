@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.pipeline.config.folders import groups
-from factsweep.pipeline.config.literal import quote, types_of
+from factsweep.pipeline.config.literal_overrides import quote, types_of
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as settings
 from factsweep.pipeline.results.results import Results, load

@@ -12,7 +12,7 @@ from factsweep.pipeline.commands.arguments import Parser
 
 if TYPE_CHECKING:
     from factsweep.operators.construction.paraphrase import Ask
-    from factsweep.pipeline.building.asking import Model
+    from factsweep.pipeline.building.paraphraser import Model
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
 _LABELS = "a table: entity_id, labels; or .tsv: id, tab, names"
@@ -184,7 +184,7 @@ def _myriadlama(args: argparse.Namespace) -> Iterator[str]:
 def _model(args: argparse.Namespace, local: "Callable[[str], Ask] | None" = None) -> "Model | None":
     """The model that writes texts, at an endpoint or loaded here; None if none is given."""
     from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
-    from factsweep.pipeline.building.asking import Model
+    from factsweep.pipeline.building.paraphraser import Model
 
     for name in ("n", "rounds"):
         if getattr(args, name) < 1:

@@ -95,9 +95,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if args.config_dir is not None:
         os.environ[folders.VARIABLE] = args.config_dir
     if getattr(args, "percent_encoded", False):
-        from factsweep.pipeline.cluster import order
+        from factsweep.pipeline.cluster import job_request
 
-        args.words = order.decode_overrides(args.words)
+        args.words = job_request.decode_overrides(args.words)
     if args.command.signature is not None:
         args.command.signature.fill(args, args.command.verb)
     return args

@@ -43,16 +43,16 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from factsweep.operators.wording import names
+    from factsweep.operators.wording import safe_names
     from factsweep.pipeline.config.folders import below
     from factsweep.pipeline.results.compare import compared, settings
 
     runs = args.first, args.second
     for name in runs:
-        names.check_run(name.partition(":")[0])
+        safe_names.check_run(name.partition(":")[0])
     comparison = settings(dict(map(_parse_override, other_overrides(args))))
     results = places(args)["results"]
-    out = args.out or below(results, f"compare/{names.comparison_folder(*map(_folder, runs))}")
+    out = args.out or below(results, f"compare/{safe_names.comparison_folder(*map(_folder, runs))}")
     pairs = compared(*runs, results, comparison, anyway=args.anyway, unit=args.by)
     outcomes = _write(pairs, out)
     if not args.gate or outcomes <= {"no change", "improvement"}:

@@ -14,7 +14,7 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.commands.arguments import ENCODED, Parser, fitted, other_overrides, places
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.cluster.machine import Finding
+    from factsweep.pipeline.cluster.machine_checks import Finding
     from factsweep.pipeline.config.run import Run
 
 _OF_PAST = ("plan", "status", "verify")  # which take the name of a run, too
@@ -128,9 +128,9 @@ def _score(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> "Run":
     """The run of the overrides, or a past run by its name or by run_name= alone."""
-    from factsweep.pipeline.config.literal import unquote
+    from factsweep.pipeline.config.literal_overrides import unquote
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.results.past import is_done, run_of
+    from factsweep.pipeline.results.past_runs import is_done, run_of
 
     names, overrides = args.past, other_overrides(args)
     if not names:
@@ -218,7 +218,7 @@ def _add_launch(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _launch(args: argparse.Namespace) -> int:
-    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.cluster import job_request
     from factsweep.pipeline.config.settings import load
 
     if args.load and not args.doctor:
@@ -228,17 +228,20 @@ def _launch(args: argparse.Namespace) -> int:
     if settings.cluster.launch is None:
         if not args.dry_run:
             return examine(args) if args.doctor else execute(args)
-        print(order.command(args.overrides, verb))
+        print(job_request.command(args.overrides, verb))
         return 0
-    order.check_no_credentials(settings)
-    overrides = [*order.resolve_overrides(settings, args.overrides), *(["--load"] * args.load)]
+    job_request.check_no_credentials(settings)
+    overrides = [
+        *job_request.resolve_overrides(settings, args.overrides),
+        *(["--load"] * args.load),
+    ]
     print(handed_over(settings, overrides, verb, dry_run=args.dry_run))
     return 0
 
 
 def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run: bool) -> str:
     """Submit a verb to the cluster of a run; returns the next step, or with `dry_run` the job."""
-    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.cluster import job_request
     from factsweep.pipeline.cluster.hardware import check_build
     from factsweep.pipeline.cluster.launchers import LAUNCHERS
     from factsweep.pipeline.machine import secrets
@@ -250,7 +253,7 @@ def handed_over(settings: "Run", overrides: Sequence[str], verb: str, *, dry_run
         check_build(settings)
     text = launcher.rendered(settings, overrides, verb)
     # The job may encode the overrides, which hides a secret.
-    secrets.refuse(f"{order.command(overrides, verb)}\n{text}", "what would be submitted")
+    secrets.refuse(f"{job_request.command(overrides, verb)}\n{text}", "what would be submitted")
     return text.rstrip("\n") if dry_run else str(launcher.submitted(launch, text))
 
 

@@ -90,7 +90,7 @@ def _study(args: argparse.Namespace) -> int:
 
 def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
     """Submit all runs of a study as one job."""
-    from factsweep.pipeline.cluster import order
+    from factsweep.pipeline.cluster import job_request
     from factsweep.pipeline.cluster.hardware import gpus_per_engine
     from factsweep.pipeline.commands.run import handed_over
 
@@ -104,10 +104,10 @@ def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
             "--one-job needs the nodes that the job may have; give cluster.launch.nodes."
         )
     for member in study.members:
-        order.check_no_credentials(member.run)
-        order.gpus(member.run, member.overrides)
+        job_request.check_no_credentials(member.run)
+        job_request.gpus(member.run, member.overrides)
         if launch.kind == "slurm":
-            order.nodes(member.run, launch.gpus_per_node)
+            job_request.nodes(member.run, launch.gpus_per_node)
     options = [
         f"--{name.replace('_', '-')}={value}"
         for name in _FIELDS
@@ -121,9 +121,9 @@ def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
 def _measure(study: "Study", *, ask: bool) -> int:
     """Compute missing runs, write the results of the study, and print them."""
     from factsweep.operators.tables.formats import markdown
-    from factsweep.pipeline.studies import asking, results
+    from factsweep.pipeline.studies import study_report, study_runner
 
-    failures = asking.ask(study) if ask else []
+    failures = study_runner.ask(study) if ask else []
     n_missing = sum(not member.is_answered for member in study.members)
     if n_missing == len(study.members):
         raise (
@@ -131,7 +131,7 @@ def _measure(study: "Study", *, ask: bool) -> int:
             if failures
             else InputError(f"no run of {study.name} has results yet.")
         )
-    findings = results.write(study)
+    findings = study_report.write(study)
     for table in findings.tables:
         print(fitted(f"\n{markdown(table)}"))
     print("\n".join(findings.lines))

@@ -25,7 +25,7 @@ from factsweep.operators.errors import FactsweepError, InputError, printable, re
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import OWN_FACTS
-from factsweep.pipeline.config.literal import (
+from factsweep.pipeline.config.literal_overrides import (
     literal,
     parse,
     quote,

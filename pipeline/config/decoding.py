@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.kind import Ability, EngineKind
+from factsweep.operators.engines.engine_kind import Ability, EngineKind
 from factsweep.pipeline.config.recipe import (
     Count,
     CountOrNone,

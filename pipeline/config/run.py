@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from factsweep.operators.engines.kind import EngineKind
+from factsweep.operators.engines.engine_kind import EngineKind
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Method
 from factsweep.pipeline.config.benchmark import Benchmark, Matching, Sweep

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.kind import Ability, EngineKind
+from factsweep.operators.engines.engine_kind import Ability, EngineKind
 from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.normalise import BLANK
@@ -15,16 +15,16 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.ability import FILL, PREFER, SCORE
 from factsweep.operators.methods.method import Asked
 from factsweep.operators.prompts.setting import Words
-from factsweep.operators.wording import names, suggestion
-from factsweep.operators.wording.redact import is_secret, redactor, texts
+from factsweep.operators.wording import safe_names, suggestion
+from factsweep.operators.wording.redaction import is_secret, redactor, texts
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark, Matching
 from factsweep.pipeline.config.budget import parse_budget, parse_target
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import compose_config
 from factsweep.pipeline.config.decoding import Decoding
-from factsweep.pipeline.config.described import OPEN, describe
 from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.model_metadata import OPEN, describe
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Config, Run
 
@@ -232,9 +232,9 @@ def _default_name(config: Config, settings: Sequence[Asked]) -> str:
 
 def check_run(run: Run) -> None:
     """Refuse values that contradict each other."""
-    names.check(run.model.name, "model.name")
-    names.check(run.benchmark.name, "benchmark.name")
-    names.check_run(run.name)
+    safe_names.check(run.model.name, "model.name")
+    safe_names.check(run.benchmark.name, "benchmark.name")
+    safe_names.check_run(run.name)
     if run.budget is not None:
         parse_budget(run.budget)
     _check_estimate(run)
@@ -291,7 +291,7 @@ def _check_estimate(run: Run) -> None:
                 f"{name}={value} is for an estimate; give budget= too, such as 1%, or leave it out."
             )
     if run.control is not None:
-        names.check_run(run.control.partition(":")[0])
+        safe_names.check_run(run.control.partition(":")[0])
     sampling = run.method.measure.sampling
     if run.control is not None and sampling is not None and not sampling.takes_control:
         raise InputError(

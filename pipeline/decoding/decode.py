@@ -22,8 +22,8 @@ from factsweep.operators.errors import (
 )
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, build_death_errors
-from factsweep.pipeline.decoding.remaining import Work, read_refusals
-from factsweep.pipeline.decoding.tally import Purse
+from factsweep.pipeline.decoding.progress_counter import Purse
+from factsweep.pipeline.decoding.remaining_prompts import Work, read_refusals
 from factsweep.pipeline.stages.question import Answered
 
 BROKE = "the next request might exceed max_cost"

@@ -22,11 +22,11 @@ from factsweep.operators.errors import DecodingError, FactsweepError, StoppedErr
 from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.cluster.ray_cluster import delay_leaving, is_leaving
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import cause, decode, engine, remaining
+from factsweep.pipeline.decoding import decode, engine, remaining_prompts, root_cause
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.remaining import Work
-from factsweep.pipeline.decoding.tally import Begun, Purse
+from factsweep.pipeline.decoding.progress_counter import Begun, Purse
+from factsweep.pipeline.decoding.remaining_prompts import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import logs
@@ -55,7 +55,7 @@ class _Turn:
     def read(self) -> None:
         """Open the shard; an error is raised when it is the shard's turn."""
         try:
-            self.rows = remaining.read_prompts(self.item)
+            self.rows = remaining_prompts.read_prompts(self.item)
             self.opening.set_result(OpenShard(self.item, self.rows))
         except Exception as error:
             self.opening.set_exception(error)
@@ -116,9 +116,9 @@ class Decoder:
         self._hopeless: DecodingError | None = None
         self._telling = threading.Lock()
         self._purse = None if run.max_cost is None else _RemotePurse(tally)
-        node, log = ray.get_runtime_context().get_node_id(), str(cause.find_own_log())
+        node, log = ray.get_runtime_context().get_node_id(), str(root_cause.find_own_log())
         if lost := ray.get(tally.register_engine.remote(place, node, log)):
-            self._hopeless = self._died(cause.find_cause_in_log(Path(lost)), Path(lost))
+            self._hopeless = self._died(root_cause.find_cause_in_log(Path(lost)), Path(lost))
         self._loading = self._answering.submit(self._load)
         wait([self._loading])  # an error is raised by the first call of `decode`
 
@@ -248,11 +248,11 @@ class Decoder:
             return error
         sys.stderr.write(hidden_traceback())
         sys.stderr.flush()
-        log = cause.find_own_log()
+        log = root_cause.find_own_log()
         with self._telling:
             # The call for the other shard returns the same error: if it ended this process, the
             # error of the first call might be lost on its way to Ray.
-            self._hopeless = self._hopeless or self._died(cause.find_cause(error, log), log)
+            self._hopeless = self._hopeless or self._died(root_cause.find_cause(error, log), log)
         if self._hopeless is None:
             self._end(1)  # the pool starts another engine, and hands the shard to a free one
         return self._hopeless
@@ -267,7 +267,7 @@ class Decoder:
         suspects = ray.get(self._tally.suspects.remote(self._place))
         if not suspects:
             return
-        row = remaining.other_prompt(item, suspects)
+        row = remaining_prompts.other_prompt(item, suspects)
         if row.is_empty():
             return
         ray.get(self._tally.set_task.remote(self._place, row["prompt_id"][0]))
@@ -280,7 +280,7 @@ class Decoder:
         hopeless = ray.get(self._tally.note_death.remote(self._place, reason))
         if not hopeless:
             return None
-        return cause.add_log_lines(DecodingError(f"{self._run.model.name} {hopeless}"), log)
+        return root_cause.add_log_lines(DecodingError(f"{self._run.model.name} {hopeless}"), log)
 
     def _show_first(self, turn: _Turn, tokenizer: Any) -> None:
         """Show the first prompt as the model reads it, if this is the first engine of the run."""

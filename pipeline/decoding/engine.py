@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.construction.paraphrase import Ask
-from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.engine_kind import Endpoint, Start
 from factsweep.operators.engines.protocol import Refused, Request, Sampling
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode

@@ -16,9 +16,9 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.engine import Clocked
-from factsweep.pipeline.decoding.remaining import Work
+from factsweep.pipeline.decoding.remaining_prompts import Work
 from factsweep.pipeline.stages.question import Answered
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import Counts, numbers
@@ -50,7 +50,7 @@ class OpenShard:
         try:
             self._read()
         except (FileNotFoundError, DamagedFileError):
-            if not remaining.is_published(work):
+            if not remaining_prompts.is_published(work):
                 raise
             self.is_published = True  # another engine published it and removed the chunks
         self.n_left = 0 if self.is_published else self.left().height
@@ -60,9 +60,9 @@ class OpenShard:
         """Read its state with concurrent requests to the store."""
         work, store = self.work, self.work.artifact.store
         self.is_published, chunks, self._refused, self._trial = store.at_once(
-            partial(remaining.is_published, work),
+            partial(remaining_prompts.is_published, work),
             partial(work.artifact.published, work.chunks),
-            partial(remaining.read_refusals, work),
+            partial(remaining_prompts.read_refusals, work),
             partial(read_trial, work),
         )
         if self.is_published:
@@ -70,7 +70,7 @@ class OpenShard:
         read = partial(work.artifact.read_chunk, work.table, work.chunks)
         frames = store.each(read, chunks)
         self._chunk_counts = [counts for _, counts in frames]
-        self._kept = remaining.concat_distinct(work.table, frames)
+        self._kept = remaining_prompts.concat_distinct(work.table, frames)
 
     def left(self) -> pl.DataFrame:
         """Its prompts that are neither answered, refused nor condemned."""
@@ -215,10 +215,10 @@ class OpenShard:
         try:
             chunks = artifact.store.each(read, artifact.published(folder))
         except DamagedFileError:
-            if not remaining.is_published(self.work):
+            if not remaining_prompts.is_published(self.work):
                 raise
             chunks = []  # another engine published the shard and removed them
-        return remaining.concat_distinct("thoughts", chunks)
+        return remaining_prompts.concat_distinct("thoughts", chunks)
 
     def _take(self) -> Counts:
         return {**self._tally.take(), "hardware": self.work.hardware.name}
@@ -343,5 +343,5 @@ def write_trial(work: Work, trial: Trial) -> None:
 def forget_trials(artifact: Artifact) -> None:
     """Remove the trials of an earlier run, except those of published shards."""
     published = artifact.shards(artifact.stage)
-    for shard in remaining.find_trials(artifact, artifact.stage).difference(published):
+    for shard in remaining_prompts.find_trials(artifact, artifact.stage).difference(published):
         artifact.drop(f"trials/{artifact.stage}/{shard}.json")

@@ -16,10 +16,10 @@ from factsweep.operators.errors import StoppedError
 from factsweep.pipeline.cluster.hardware import most_engines
 from factsweep.pipeline.cluster.ray_cluster import placement
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.decoder import Decoder
 from factsweep.pipeline.decoding.open_shard import forget_trials
-from factsweep.pipeline.decoding.remaining import (
+from factsweep.pipeline.decoding.remaining_prompts import (
     Work,
     add_lease,
     begin,
@@ -125,7 +125,7 @@ class Queue:
         # A budget publishes no shard: where none of its prompts is left, no engine is needed.
         items = [
             (shard, n)
-            for shard, n in zip(shards, remaining.count_left(shards), strict=True)
+            for shard, n in zip(shards, remaining_prompts.count_left(shards), strict=True)
             if n > 0 or shard.question.part is None
         ]
         n_answers = {shard.name: shard.n_answers(n) for shard, n in items}

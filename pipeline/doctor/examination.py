@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from factsweep.operators.errors import FactsweepError, reason
-from factsweep.operators.wording.redact import redactor
-from factsweep.pipeline.cluster import machine
+from factsweep.operators.wording.redaction import redactor
+from factsweep.pipeline.cluster import machine_checks
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import gpus_per_engine
-from factsweep.pipeline.cluster.machine import Finding
+from factsweep.pipeline.cluster.machine_checks import Finding
 from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.doctor import model, stores
@@ -53,8 +53,8 @@ def _of_machine(
     """The checks of a machine; the store of artifacts is the last."""
     roots = {"results": run.results, "artifacts": run.artifacts}
     return [
-        ("machine", partial(machine.check_machine, run)),
-        *([("GPUs", partial(machine.check_gpus, run))] if has_gpus else []),
+        ("machine", partial(machine_checks.check_machine, run)),
+        *([("GPUs", partial(machine_checks.check_gpus, run))] if has_gpus else []),
         ("engine, model and data", partial(of_model, run)),
         *(
             (f"{name}: {to_absolute(root)}", partial(stores.check_store, Store(root)))

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.kind import NOT_INSTALLED
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, FactsweepError, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import check_build, check_weights
-from factsweep.pipeline.cluster.machine import Finding
-from factsweep.pipeline.config import described
-from factsweep.pipeline.config.described import cached
+from factsweep.pipeline.cluster.machine_checks import Finding
+from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.folders import home
+from factsweep.pipeline.config.model_metadata import cached
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import cause, costs
+from factsweep.pipeline.decoding import costs, root_cause
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.decoding.decoder import Watchdog
@@ -85,7 +85,7 @@ def _weights(run: Run, is_offline: list[bool]) -> str:
     is_offline.append(weights.offline)
     cache = ", from the cache: the hub does not answer" if weights.offline else ""
     check_weights(run, model)
-    scheme = described.scheme(run.model)
+    scheme = model_metadata.scheme(run.model)
     return f"{run.model.id} at {weights.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 
 
@@ -101,7 +101,7 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
     if offline:
         fix = f"run `factsweep prefetch model={model.name}` where the hub answers, into HF_HOME"
         return Finding.of("cache", f"not all weights are in {folder}", fails=fix)
-    need = described.weights_gb(model)
+    need = model_metadata.weights_gb(model)
     free = (Store(str(folder)).free() or 0) / 1e9
     text = f"about {need:,.1f} GB are to be fetched; {free:,.0f} GB are free in {folder}"
     fix = "free some, or set HF_HOME to a larger disk, which all nodes share"
@@ -153,7 +153,7 @@ def load_engine(run: Run) -> Iterator[Finding]:
         try:
             findings, spent = ray.get(task.remote(run, _PROMPTS))
         except ray.exceptions.RayTaskError as error:  # whose text is a traceback
-            raise cause.find_task_error(error) from None
+            raise root_cause.find_task_error(error) from None
         yield from findings
         if run.model.arguments.get("load_format") != "dummy":
             costs.write_rates(Store(str(home())), spent, "doctor --load")
@@ -172,7 +172,7 @@ def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.D
         except FactsweepError:
             raise
         except Exception as error:
-            problem = cause.find_cause(error, cause.find_own_log())
+            problem = root_cause.find_cause(error, root_cause.find_own_log())
             raise DecodingError(
                 f"The engine of {run.model.name} does not start: {problem}."
             ) from error

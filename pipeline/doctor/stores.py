@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from factsweep.operators.errors import FactsweepError, reason
 from factsweep.operators.wording import count
-from factsweep.pipeline.cluster.machine import Finding
+from factsweep.pipeline.cluster.machine_checks import Finding
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.costs import predict_costs
 from factsweep.pipeline.runs.forecast import forecast, work_left

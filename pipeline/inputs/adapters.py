@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from factsweep.operators.errors import InputError, input_errors, reason
-from factsweep.pipeline.config.described import headers
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_pointers
+from factsweep.pipeline.config.model_metadata import headers
 from factsweep.pipeline.inputs import digests, hub
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

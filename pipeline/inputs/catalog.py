@@ -16,7 +16,7 @@ from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 from factsweep.operators.wording import suggestion
-from factsweep.operators.wording.names import check
+from factsweep.operators.wording.safe_names import check
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home

@@ -12,7 +12,7 @@ from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.datasets.readers import describe_contradictions as sentences
-from factsweep.operators.engines.measuring import DependencyParser, SentenceEncoder
+from factsweep.operators.engines.auxiliary_models import DependencyParser, SentenceEncoder
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.tables import data_set

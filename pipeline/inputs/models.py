@@ -14,7 +14,7 @@ from typing import Any
 
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.prompts.estimate import Estimate
-from factsweep.operators.wording.redact import texts
+from factsweep.operators.wording.redaction import texts
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_tokenizer

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording.redact import is_secret, redactor
+from factsweep.operators.wording.redaction import is_secret, redactor
 
 # Further variables that are secrets: anyone with the URL of a webhook may post there.
 _OTHERS = ("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.results import past
-from factsweep.pipeline.results.past import PastBranch, answered
+from factsweep.pipeline.results import past_runs
+from factsweep.pipeline.results.past_runs import PastBranch, answered
 from factsweep.pipeline.storage.json_files import RERUN
 from factsweep.pipeline.storage.store import Store
 
@@ -34,12 +34,12 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     Raises:
         InputError: there is no such run, it is incomplete, or its artifacts are gone.
     """
-    if estimates := past.estimated(results, run):
+    if estimates := past_runs.estimated(results, run):
         raise InputError(
             f"{estimates[0]} in {results} has estimates from a part of the prompts; a baseline "
             "needs all prompts. Run it with budget=null, then accept that."
         )
-    store, names = Store(results), past.runs(results, run)
+    store, names = Store(results), past_runs.runs(results, run)
     verdict = None
     if store.exists(f"{run}/verdict.json"):
         verdict = str(store.get_json(f"{run}/verdict.json", "outcome", fix=RERUN)["outcome"])
@@ -48,7 +48,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
             f"{store.where(run)} has no verdict.json: that night did not end; run it again, then "
             "accept it."
         )
-    branches = past.branches(results, names)
+    branches = past_runs.branches(results, names)
     for branch in branches:
         n, failed = answered(branch.metrics.read_all("metrics"), branch.how)
         if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
@@ -94,7 +94,7 @@ def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch
     Raises:
         InputError: a later run of that name measured something else.
     """
-    branches = past.branches(results, [run])
+    branches = past_runs.branches(results, [run])
     folders = {str(branch): branch.metrics.folder for branch in branches}
     start, end = f"{branches[0].model}, ", f" on {branches[0].benchmark}"
     accepted_folders = {

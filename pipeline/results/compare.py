@@ -40,8 +40,8 @@ from factsweep.operators.tables import comparison as tables
 from factsweep.operators.wording import suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.recipe import Count, NoNumber, Share, Text, build
-from factsweep.pipeline.results import past
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results import past_runs
+from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.recipe import differences
 
 # Fields that may differ: the model itself, its answers' file, and the name of the night.
@@ -125,7 +125,7 @@ def setting_of(text: str, results: str) -> Mapping[str, PastBranch]:
         InputError: the run has no such setting.
     """
     run, _, setting = text.partition(":")
-    by_title = past.by_title(results, run)
+    by_title = past_runs.by_title(results, run)
     if not setting:
         return by_title
     if setting not in by_title:

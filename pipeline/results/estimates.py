@@ -25,7 +25,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import record
 from factsweep.pipeline.results.compare import setting_of
-from factsweep.pipeline.results.past import PastBranch, Record
+from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match, further_rows

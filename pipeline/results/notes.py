@@ -9,8 +9,8 @@ from itertools import chain
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.matching.fold import INVISIBLE, SPECIAL_TOKEN
-from factsweep.operators.matching.typed import n_ambiguous
+from factsweep.operators.matching.text_folding import INVISIBLE, SPECIAL_TOKEN
+from factsweep.operators.matching.typed_answers import n_ambiguous
 from factsweep.operators.methods.ability import GENERATE
 from factsweep.operators.methods.method import Result
 from factsweep.operators.metrics.belief.answers import ACC_AT_1, acc_at_1_terms
@@ -21,11 +21,11 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.wording import count
-from factsweep.pipeline.decoding.remaining import read_open_counts
+from factsweep.pipeline.decoding.remaining_prompts import read_open_counts
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.results.past import PastBranch, by_setting
+from factsweep.pipeline.results.past_runs import PastBranch, by_setting
+from factsweep.pipeline.stages import external_answers
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages import given
 from factsweep.pipeline.stages.expand import by_relation, prompts_of, shards_of
 from factsweep.pipeline.stages.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
 from factsweep.pipeline.storage.artifact import Artifact
@@ -37,12 +37,13 @@ _MAX_THOUGHTS = 0.05
 _N_EXAMPLES = 3
 _EXAMPLE_LENGTH = 60
 _TREATED = {
-    given.PROMPT_REMOVED: "began with the prompt, which was removed",
-    given.CUT_AT_STOP: "went on behind a stop (decoding.stop), and were cut there",
-    given.NOTHING_LEFT: "begin with a stop (decoding.stop), so that nothing is left of them and "
-    "they are wrong; where a line end in front is no part of the answer, remove it from the file",
-    given.THOUGHT_KEPT: "have a thought, which is measured as the answer; if the system thinks "
-    "before it answers, give model.thinking=on",
+    external_answers.PROMPT_REMOVED: "began with the prompt, which was removed",
+    external_answers.CUT_AT_STOP: "went on behind a stop (decoding.stop), and were cut there",
+    external_answers.NOTHING_LEFT: "begin with a stop (decoding.stop), so that nothing is left "
+    "of them and they are wrong; where a line end in front is no part of the answer, remove it "
+    "from the file",
+    external_answers.THOUGHT_KEPT: "have a thought, which is measured as the answer; if the "
+    "system thinks before it answers, give model.thinking=on",
 }
 TITLE = "Acc@1 by where a right answer stands in the prompt"
 LEAKS = schema(

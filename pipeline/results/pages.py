@@ -17,9 +17,9 @@ from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
 from factsweep.operators.pages.grid import Grid, beside_published, grid, headline, heat_map, tiles
 from factsweep.operators.pages.page import Drawing, drawing, ran, ran_rows, terms_of
 from factsweep.operators.prompts import chat
-from factsweep.operators.tables.shared.wide import best_and_worst, join_columns, join_names
+from factsweep.operators.tables.shared.pivot import best_and_worst, join_columns, join_names
 from factsweep.operators.wording import count
-from factsweep.pipeline.results.past import PastBranch, thoughts
+from factsweep.pipeline.results.past_runs import PastBranch, thoughts
 from factsweep.pipeline.stages.expand import by_relation, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 

@@ -18,8 +18,8 @@ from pydantic import BaseModel, Field, ValidationError
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.wording import shorten
-from factsweep.operators.wording.redact import redact
-from factsweep.pipeline.config import described
+from factsweep.operators.wording.redaction import redact
+from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.software import commit
@@ -50,7 +50,7 @@ def record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
     content = {
         "run": asdict(plan.run),
         "model_revision": plan.weights.revision,
-        "model_quantised": described.scheme(plan.run.model),
+        "model_quantised": model_metadata.scheme(plan.run.model),
         "artifacts": artifacts(plan),
         "versions": software,
         "commit": commit(),

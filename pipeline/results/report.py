@@ -35,7 +35,7 @@ from factsweep.operators.pages.page import render
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.estimates import estimates_table, format_share
 from factsweep.operators.tables.shared.paper_table import mark_other_facts
-from factsweep.operators.tables.shared.wide import (
+from factsweep.operators.tables.shared.pivot import (
     Answers,
     ModelSetting,
     add_seeds,
@@ -47,10 +47,10 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.decoding.costs import SPENT, collect_costs, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import estimates, past, record
+from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.notes import TITLE, departure, leaks, leaks_table, notes
 from factsweep.pipeline.results.pages import results_page
-from factsweep.pipeline.results.past import PastBranch, Record
+from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES, METRICS, NAME
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.json_files import to_json
@@ -91,7 +91,7 @@ def write(
     past_record = json.loads(json.dumps(content))
     # Inputs of the metrics may have been removed to save room.
     branches = [
-        past.setting(plan.run.name, past_record, branch.title, branch.artifacts())
+        past_runs.setting(plan.run.name, past_record, branch.title, branch.artifacts())
         for branch in plan.branches
     ]
     result = measured(branches)
@@ -166,7 +166,7 @@ def shown(branch: PastBranch, result: Result) -> Report:
 def measured(branches: Sequence[PastBranch]) -> Result:
     """The tables of settings over the same facts; several seeds of a setting are one row."""
     method, facts = branches[0].how, branches[0].facts
-    settings = list(past.by_setting(branches).values())
+    settings = list(past_runs.by_setting(branches).values())
     costs = [over_seeds([_row(_runtime(branch)) for branch in seeds]) for seeds in settings]
     costs += [
         _row({"model": model, "metric": "billions_of_parameters", "value": billions})
@@ -245,10 +245,10 @@ def report(
     Raises:
         InputError: no such runs, or one is incomplete.
     """
-    runs = names or past.known(results, ESTIMATE)
+    runs = names or past_runs.known(results, ESTIMATE)
     estimated = [run for run in runs if estimates.is_estimate(results, run)]
-    full = [run for run in names or past.known(results) if run not in estimated]
-    parts = together(past.branches(results, full)) if full or not estimated else []
+    full = [run for run in names or past_runs.known(results) if run not in estimated]
+    parts = together(past_runs.branches(results, full)) if full or not estimated else []
     entries: list[dict[str, str]] = []
     folders = {part.folder for part in parts} | ({_ESTIMATES} if estimated else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
@@ -278,7 +278,7 @@ def report(
     for name in full:  # a page may have been removed, or left out of a copy
         store = Store(below(results, name))
         if not store.exists(PAGE):
-            branches = past.branches(results, [name])
+            branches = past_runs.branches(results, [name])
             result, leaking = measured(branches), leaks(branches)
             tables = _with_costs(branches, result, leaking)
             sentences = notes(branches, result, leaking)
@@ -348,7 +348,7 @@ def _digest(facts: Facts) -> str:
 def _without_rivals(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
     """Each setting of each model with its seeds; notes name the skipped runs with reasons."""
     chosen, notes = [], []
-    for name, runs in past.by_setting(branches).items():
+    for name, runs in past_runs.by_setting(branches).items():
         seeds: list[PastBranch] = []
         # The start of each run (ISO 8601); earlier versions did not record it.
         for branch in sorted(runs, key=lambda run: run.record.get("started", ""), reverse=True):

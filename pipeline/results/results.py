@@ -31,8 +31,8 @@ from factsweep.operators.tables.trackers import (
 from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.secrets import hidden
-from factsweep.pipeline.results import estimates, past, record
-from factsweep.pipeline.results.past import PastBranch, Record
+from factsweep.pipeline.results import estimates, past_runs, record
+from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.results.record import EXPORTS, file
 from factsweep.pipeline.results.report import PAGE, reported
 from factsweep.pipeline.storage.store import Store
@@ -55,7 +55,7 @@ class Results:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """Every number with its interval: one row per metric, setting and slice."""
-        return past.metrics(Store(self.folder), self.record)
+        return past_runs.metrics(Store(self.folder), self.record)
 
     @property
     def card(self) -> pl.DataFrame:
@@ -76,7 +76,7 @@ class Results:
         Raises:
             InputError: the run asked no such relation, or its artifacts are gone.
         """
-        settings = [past.answers(branch, relation) for branch in self._branches]
+        settings = [past_runs.answers(branch, relation) for branch in self._branches]
         return pl.concat(settings, how="diagonal")
 
     @property
@@ -95,7 +95,7 @@ class Results:
 
     @cached_property
     def _branches(self) -> list[PastBranch]:
-        return list(past.settings(self.record["run"]["name"], self.record))
+        return list(past_runs.settings(self.record["run"]["name"], self.record))
 
     @property
     def _benchmark(self) -> Record:
@@ -191,8 +191,8 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
         content = write(estimates.read(results, run).estimates)
     else:
         store = Store(below(results, run))
-        record = past.record(results, run)
-        metrics = past.metrics(store, record)
+        record = past_runs.record(results, run)
+        metrics = past_runs.metrics(store, record)
         if form == "mlflow":
             return _log_to_mlflow(run, store, metrics, record, out)
         if form == "lm-eval":

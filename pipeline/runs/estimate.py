@@ -18,13 +18,13 @@ from factsweep.pipeline.config.budget import (
     parse_target,
 )
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import list_work
+from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import estimates, past, record
+from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.estimates import Controls
 from factsweep.pipeline.results.notes import treated
-from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, note_use
 from factsweep.pipeline.runs.run import (
     check_answers,
@@ -50,7 +50,7 @@ def estimate(settings: Run) -> pl.DataFrame:
         InputError: a setting is wrong, or the results are those of a full run.
         StoppedError: the user asked to stop; the next run resumes.
     """
-    past.check_free(settings.results, settings.name)
+    past_runs.check_free(settings.results, settings.name)
     store = Store(settings.folder)
     if store.exists(record.NAME):
         raise InputError(
@@ -65,7 +65,7 @@ def estimate(settings: Run) -> pl.DataFrame:
     controls = estimates.find_controls(full_plan)
     for control in controls.values():
         estimates.warn_of_missing(settings, control)
-    with journal.log_run(settings):
+    with run_files.log_run(settings):
         if settings.target is None:
             tables = _estimated(full_plan, settings, controls)
             _write(full_plan, settings, tables)
@@ -162,7 +162,7 @@ def _estimated(
 def _ask(plan: Plan) -> None:
     """Ask the missing prompts, and warn where a budget is too small."""
     if not is_answered(plan):
-        journal.log_start(plan)
+        run_files.log_start(plan)
         log_warnings(plan)
         if plan.run.answers is None:
             compute(plan)
@@ -190,4 +190,4 @@ def is_answered(plan: Plan) -> bool:
     """Whether all prompts that a plan asks have an answer, or a reason for having none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False
-    return not any(remaining.count_left(list_work(plan)))
+    return not any(remaining_prompts.count_left(list_work(plan)))

@@ -16,14 +16,18 @@ from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.pipeline.cluster.hardware import check_weights, gpus_per_engine, most_engines, prices
-from factsweep.pipeline.config import described
+from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.budget import budget_lines
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.costs import describe_unmeasured, predict_costs, resolve_place
 from factsweep.pipeline.decoding.progress import clock
-from factsweep.pipeline.decoding.remaining import list_branch_work, requests_per_prompt, sum_costs
+from factsweep.pipeline.decoding.remaining_prompts import (
+    list_branch_work,
+    requests_per_prompt,
+    sum_costs,
+)
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.choose import Choose
@@ -209,7 +213,7 @@ def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
         steps_of_all = tuple(
             replace(step, question=replace(question, part=None)) for step, question in steps
         )
-        rows = remaining.find_unanswered(
+        rows = remaining_prompts.find_unanswered(
             [*list_branch_work(run, replace(branch, steps=steps_of_all))]
         )
         needed = pl.concat(figures.needed)
@@ -217,7 +221,7 @@ def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
         return {branch.answers.folder: n}
     n_left = {artifact.folder: 0 for artifact in branch.answered()}
     items = list(list_branch_work(run, branch))
-    for item, n in zip(items, remaining.count_left(items), strict=True):
+    for item, n in zip(items, remaining_prompts.count_left(items), strict=True):
         n_left[item.artifact.folder] += n
     return n_left
 
@@ -266,7 +270,7 @@ def _model_line(run: Run) -> str:
         way = "in a chat" if model.chat_template else "as raw text"
         server = f"{model.id} at {model.endpoint}, asked {way}"
         return f"model           {server}, {most}, {_counted_with(model)}"
-    gpus, scheme = gpus_per_engine(run), described.scheme(model)
+    gpus, scheme = gpus_per_engine(run), model_metadata.scheme(model)
     device = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
     size = f"{model.billions_of_parameters or 0:g} billion parameters"
     weights = f"{model.architecture}, {size}{f' ({scheme})' if scheme else ''}"

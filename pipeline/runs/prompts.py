@@ -22,8 +22,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import with_text
+from factsweep.pipeline.stages.external_answers import asked_name
 from factsweep.pipeline.stages.facts import label_warnings
-from factsweep.pipeline.stages.given import asked_name
 from factsweep.pipeline.stages.plan import asking
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact

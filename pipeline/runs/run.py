@@ -11,14 +11,14 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
 from factsweep.operators.methods.ability import FILL
-from factsweep.pipeline.cluster import machine
+from factsweep.pipeline.cluster import machine_checks
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past, record, report
+from factsweep.pipeline.results import past_runs, record, report
 from factsweep.pipeline.results.notes import differences
-from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease
@@ -78,9 +78,9 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     """
     if settings.budget is not None:
         raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
-    past.check_free(settings.results, settings.name)
+    past_runs.check_free(settings.results, settings.name)
     plan = planned(settings)
-    with journal.log_run(settings):
+    with run_files.log_run(settings):
         metrics = _make_and_measure(plan, make)
         check_failed(plan)
         return metrics
@@ -99,7 +99,7 @@ def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
         try:
             if is_new := not is_settled():
                 note_use(plan.store, use)
-                journal.log_start(plan)
+                run_files.log_start(plan)
                 log_warnings(plan)
                 make(plan)
                 while not is_settled():  # an input was computed again, with other content
@@ -137,19 +137,19 @@ def compute(plan: Plan) -> None:
     """Make every missing artifact of the plan."""
     import ray  # takes 0.3 s, which a complete run saves
 
-    from factsweep.pipeline.runs.follow import follow
+    from factsweep.pipeline.runs.run_tasks import follow
 
-    machine.refuse_unfit_machine(plan.run)
+    machine_checks.refuse_unfit_machine(plan.run)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     with lease.hold_leases(
-        plan.store, plan.missing(), wait=wait, shared=shared, say=journal.Beat(plan.run).waits
+        plan.store, plan.missing(), wait=wait, shared=shared, say=run_files.Beat(plan.run).waits
     ) as writer:
-        journal.write_pulse(plan.run, "running", {})
+        run_files.write_pulse(plan.run, "running", {})
         with (
             cluster.start_ray(plan.run, offline=plan.weights.offline),
             cluster.watch_head(
-                ray.get_runtime_context().gcs_address, partial(journal.log_failure, plan.run)
+                ray.get_runtime_context().gcs_address, partial(run_files.log_failure, plan.run)
             ),
         ):
             follow(plan, writer)
@@ -167,7 +167,7 @@ def check_failed(plan: Plan) -> None:
                 f"{_reasons(answer_artifacts)}."
             )
         _check_order(plan.run, metrics)
-        n, failed = past.answered(metrics, plan.run.method)
+        n, failed = past_runs.answered(metrics, plan.run.method)
         blocks = [
             artifact
             for artifact in branch.further

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import progress, remaining
+from factsweep.pipeline.decoding import progress, remaining_prompts
 from factsweep.pipeline.decoding.progress import Pace, line
-from factsweep.pipeline.decoding.remaining import list_branch_work
+from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.runs.journal import Pulse, read_pulse
+from factsweep.pipeline.runs.run_files import Pulse, read_pulse
 from factsweep.pipeline.stages.plan import Branch, Plan, asked, planned
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
@@ -64,7 +64,7 @@ def _budget_state(branch: Branch, chosen: Artifact, run: Run) -> str:
     n_shards = sum(rows > 0 for rows in chosen.rows("needed").values())
     n_left = n_needed
     if branch.admitted.is_complete():
-        n_left = sum(remaining.count_left(list(list_branch_work(run, branch))))
+        n_left = sum(remaining_prompts.count_left(list(list_branch_work(run, branch))))
     state = "done" if not n_left else "missing" if n_left == n_needed else "partial"
     budget = f"{count(n_needed, 'prompt')} of the budget in {count(n_shards, 'shard')}"
     progress_text = f"{state}: {n_needed - n_left:,} of {budget}"

@@ -8,9 +8,9 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import list_branch_work
-from factsweep.pipeline.results import estimates, past, record
+from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
+from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.estimates import answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, asked
 from factsweep.pipeline.storage import integrity
@@ -58,7 +58,7 @@ def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]
     try:
         answers_of_budget(branch.answers, chosen)
         needed = chosen.read_all("needed")
-        n_left = sum(remaining.count_left(list(list_branch_work(run, branch))))
+        n_left = sum(remaining_prompts.count_left(list(list_branch_work(run, branch))))
     except DamagedFileError as error:
         yield _sentence(Finding.of(branch.answers, error), repair=repair)
         return
@@ -91,7 +91,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
             raise DamagedFileError(f"{path} lists other artifacts than those of this run{RERUN}")
         problems += record.wrong_files(store, content)
         name = record.METRICS
-        if numbers is not None and not past.metrics(store, content).equals(numbers):
+        if numbers is not None and not past_runs.metrics(store, content).equals(numbers):
             path = store.where(name)
             raise DamagedFileError(f"{path} differs from the artifacts of the run{RERUN}")
     except FileNotFoundError:

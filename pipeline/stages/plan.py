@@ -31,8 +31,8 @@ from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand
+from factsweep.pipeline.stages.external_answers import GivenAnswers, Unanswered
 from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase, label_warnings
-from factsweep.pipeline.stages.given import GivenAnswers, Unanswered
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.question import Answer, Question, room
 from factsweep.pipeline.stages.step import Stage, Step

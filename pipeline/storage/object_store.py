@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording.redact import redactor
+from factsweep.operators.wording.redaction import redactor
 from factsweep.pipeline.storage import aws
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording.redact import holds_secret
+from factsweep.operators.wording.redaction import holds_secret
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from factsweep.operators.errors import InputError, UnavailableError
-from factsweep.operators.wording.redact import redactor
+from factsweep.operators.wording.redaction import redactor
 from factsweep.pipeline.config.folders import is_url
 from factsweep.pipeline.storage.folder import Folder
 from factsweep.pipeline.storage.json_files import REPAIR, Stored, from_json, to_json

@@ -19,8 +19,8 @@ from factsweep.operators.errors import FactsweepError, InputError, StoppedError,
 from factsweep.operators.methods.ability import ABILITIES
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.wording import suggestion
-from factsweep.operators.wording.names import check_run, fold_name
-from factsweep.operators.wording.redact import redact
+from factsweep.operators.wording.redaction import redact
+from factsweep.operators.wording.safe_names import check_run, fold_name
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import NoNumber, Share, Text, build
@@ -28,17 +28,17 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load as load_run
 from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import baseline, past
+from factsweep.pipeline.results import baseline, past_runs
 from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compared
 from factsweep.pipeline.results.compare import settings as comparison_settings
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.recipe import differences
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
-from factsweep.pipeline.studies.asking import ask
 from factsweep.pipeline.studies.study import Member, Study, Written
+from factsweep.pipeline.studies.study_runner import ask
 
 EXIT_CODES: dict[Outcome, int] = {
     "improvement": 0,
@@ -207,7 +207,7 @@ class _Pair:
 
 def _pair(member: Member, accepted: Baseline | None) -> _Pair:
     run = member.run
-    tonight = past.by_title(run.results, run.name)
+    tonight = past_runs.by_title(run.results, run.name)
     if accepted is None or (against := accepted.runs.get(member.label)) is None:
         return _Pair(member.label, run, tonight, None, {})
     earlier = baseline.settings(accepted, against, run.results)

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.tables.comparison import PLACE
-from factsweep.operators.wording import names, suggestion
+from factsweep.operators.wording import safe_names, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import Expanded, expand_runs
-from factsweep.pipeline.config.literal import quote
+from factsweep.pipeline.config.literal_overrides import quote
 from factsweep.pipeline.config.recipe import NoNumber, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.results import past, record
+from factsweep.pipeline.results import past_runs, record
 from factsweep.pipeline.stages.plan import asking
 from factsweep.pipeline.storage.store import Store
 
@@ -65,7 +65,7 @@ class Member:
     @property
     def is_answered(self) -> bool:
         """Whether it has results, of all prompts or of a part."""
-        return past.is_done(self.run.results, self.run.name)
+        return past_runs.is_done(self.run.results, self.run.name)
 
     @property
     def prompts(self) -> set[str]:
@@ -115,7 +115,7 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     Raises:
         InputError: there is none and the overrides give one run alone, or a run cannot be.
     """
-    names.check_run(name)
+    safe_names.check_run(name)
     paths = folders.files("study")
     fields = {key: value for key, value in changes.items() if value is not None}
     content = folders.content(paths[name]) if name in paths else {"runs": []}
@@ -172,7 +172,7 @@ def _absent(name: str) -> str:
 def _members(name: str, expanded_runs: Sequence[Expanded], axis: str | None) -> list[Member]:
     named_runs = [_name_run(name, expanded_run) for expanded_run in expanded_runs]
     run_names = [run.name for _, run, _ in named_runs]
-    names.check_apart(run_names, f"the runs of {name}:")
+    safe_names.check_apart(run_names, f"the runs of {name}:")
     if twice := next((run for run in run_names if run_names.count(run) > 1), None):
         raise InputError(f"two runs of {name} would be named {twice}; rename one of their folders.")
     values = [label if axis is None else _value(label, run, axis) for label, run, _ in named_runs]

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster import job_request
 from factsweep.pipeline.cluster.ray_cluster import LEAVING, single_machine_options
 from tests.faults.sweep import ON_GPUS, Sweep, kill
 
@@ -117,7 +117,7 @@ def test_node_whose_hook_runs_publishes_before_it_is_killed(
     variables = {LEAVING: str(tmp_path / "leaving")}
     with joined(head, **variables) as node:
         sweep = at_work(head, calm_on_nodes, tmp_path / "sweep")
-        hook = ["/bin/sh", "-c", order.leave(600)]
+        hook = ["/bin/sh", "-c", job_request.leave(600)]
         subprocess.run(hook, env={**os.environ, **variables}, check=True)
         for process in family(node):
             kill(process)

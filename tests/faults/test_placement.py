@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster
 from factsweep.pipeline.cluster.ray_cluster import single_machine_options
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding.tally import tally_actor
+from factsweep.pipeline.decoding.progress_counter import tally_actor
 from factsweep.pipeline.doctor import examination
 from tests.faults.sweep import ON_GPUS, SMALL, Sweep
 from tests.messages import naming

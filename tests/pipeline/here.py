@@ -12,12 +12,12 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Engine
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.decode import answer, publish
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import Work, begin, finish, list_work
-from factsweep.pipeline.decoding.tally import Purse
+from factsweep.pipeline.decoding.progress_counter import Purse
+from factsweep.pipeline.decoding.remaining_prompts import Work, begin, finish, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.plan import Branch, Plan, planned
@@ -66,7 +66,7 @@ def labelled_prompts(run: Run) -> pl.DataFrame:
 
 def opened(work: Work) -> OpenShard:
     """A shard as it is opened for an engine."""
-    return OpenShard(work, remaining.read_prompts(work))
+    return OpenShard(work, remaining_prompts.read_prompts(work))
 
 
 def answered_here(

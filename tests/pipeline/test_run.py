@@ -16,9 +16,9 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding.tally import Loading, tally_actor
-from factsweep.pipeline.runs import follow as following
+from factsweep.pipeline.decoding.progress_counter import Loading, tally_actor
 from factsweep.pipeline.runs import run as running
+from factsweep.pipeline.runs import run_tasks as following
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, planned
 from tests.messages import naming

@@ -18,23 +18,29 @@ from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from factsweep.operators.engines.endpoint.blame import Diagnosis, probe
-from factsweep.operators.engines.endpoint.dialect import (
+from factsweep.operators.engines.endpoint.openai_client import key
+from factsweep.operators.engines.endpoint.rate_limited_http import (
+    RETRIES,
+    Limit,
+    Retries,
+    rate_limited_client,
+)
+from factsweep.operators.engines.endpoint.request_errors import Diagnosis, probe
+from factsweep.operators.engines.endpoint.request_parameters import (
     AnyRequest,
     Dialect,
     NextLogprobs,
     NextRequest,
     read_given_tokens,
 )
-from factsweep.operators.engines.endpoint.openai_client import key
-from factsweep.operators.engines.endpoint.replies import ANY, NoAnswerError, Replies, Reply, parse
-from factsweep.operators.engines.endpoint.watched_http import (
-    RETRIES,
-    Limit,
-    Retries,
-    rate_limited_client,
+from factsweep.operators.engines.endpoint.response_parsing import (
+    ANY,
+    NoAnswerError,
+    Replies,
+    Reply,
+    parse,
 )
-from factsweep.operators.engines.kind import NOT_INSTALLED, EngineKind, Start, installed
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED, EngineKind, Start, installed
 from factsweep.operators.engines.preference import (
     Branch,
     BranchLogprobs,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.endpoint.replies import (
+from factsweep.operators.engines.endpoint.response_parsing import (
     NoAnswerError,
     Usage,
     as_object,

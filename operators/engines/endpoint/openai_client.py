@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from factsweep.operators.engines.endpoint.replies import (
+from factsweep.operators.engines.endpoint.rate_limited_http import error_message, set_status_of_body
+from factsweep.operators.engines.endpoint.response_parsing import (
     UNKNOWN_ERROR,
     NoAnswerError,
     Usage,
     parse,
     read,
 )
-from factsweep.operators.engines.endpoint.watched_http import error_message, set_status_of_body
 from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed, precision
+from factsweep.operators.engines.engine_kind import (
+    EngineKind,
+    Start,
+    cpu_build,
+    installed,
+    precision,
+)
 from factsweep.operators.engines.transformers.batched_lm import CandidatesLM, Likelihood, MaskedLM
 
 

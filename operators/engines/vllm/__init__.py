@@ -8,7 +8,7 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.operators.engines.kind import EngineKind, Start, cpu_build, installed
+from factsweep.operators.engines.engine_kind import EngineKind, Start, cpu_build, installed
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,

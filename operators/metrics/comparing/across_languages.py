@@ -6,7 +6,7 @@ from itertools import permutations
 import polars as pl
 
 from factsweep.operators.matching.lemmas import contains, matches
-from factsweep.operators.metrics.comparing.along import HALF
+from factsweep.operators.metrics.comparing.curve import HALF
 from factsweep.operators.metrics.comparing.paired import FACT
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms

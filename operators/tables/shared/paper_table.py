@@ -15,7 +15,7 @@ import polars as pl
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import PLACE, SETTING
 from factsweep.operators.tables.shared.numbers import DASH, as_printed
-from factsweep.operators.tables.shared.wide import OTHER_FACTS, PUBLISHED, add_source, join_columns
+from factsweep.operators.tables.shared.pivot import OTHER_FACTS, PUBLISHED, add_source, join_columns
 
 Place = Mapping[str, str | None]
 

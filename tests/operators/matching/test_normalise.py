@@ -11,8 +11,8 @@ from spacy.tokens import Doc
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching import normalise
-from factsweep.operators.matching.fold import fold
 from factsweep.operators.matching.normalise import Normaliser
+from factsweep.operators.matching.text_folding import fold
 from tests.messages import naming
 
 

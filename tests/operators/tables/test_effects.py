@@ -8,7 +8,7 @@ import polars as pl
 from factsweep.operators.metrics.comparing.comparison import compare
 from factsweep.operators.metrics.comparing.paired import paired_terms
 from factsweep.operators.tables.belief import EFFECTS, effects, effects_table, pairs
-from factsweep.operators.tables.shared.wide import Answers, ModelSetting
+from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
 from tests.messages import naming
 
 BASE = ModelSetting("m", "zero-shot", None)

@@ -14,9 +14,9 @@ import pytest
 import ray
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.kind import NOT_INSTALLED, cpu_build
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED, cpu_build
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.cluster import order, ray_cluster
+from factsweep.pipeline.cluster import job_request, ray_cluster
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import (
     check_build,
@@ -218,7 +218,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asking(within_s: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(["/bin/sh", "-euc", order.leave(within_s)])
+    return subprocess.Popen(["/bin/sh", "-euc", job_request.leave(within_s)])
 
 
 def test_is_asked_once_the_hook_has_run(folder: Path) -> None:

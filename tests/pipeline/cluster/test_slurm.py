@@ -20,7 +20,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.cluster import launchers
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.results.past import branches
+from factsweep.pipeline.results.past_runs import branches
 from factsweep.pipeline.stages.plan import Plan
 from tests.builders import lines_of
 from tests.messages import naming

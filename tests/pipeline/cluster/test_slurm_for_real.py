@@ -18,7 +18,7 @@ import pytest
 from factsweep.operators.engines.fake import WISH, FakeEngine
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.results.past import branches
+from factsweep.pipeline.results.past_runs import branches
 from factsweep.pipeline.stages.plan import Plan
 from tests.builders import lines_of
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.cluster import order
+from factsweep.pipeline.cluster import job_request
 from factsweep.pipeline.cluster.launchers import LAUNCHERS
 from factsweep.pipeline.commands import api
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import choices, compose_config, expand_runs
-from factsweep.pipeline.config.literal import literal, quote, unquote
+from factsweep.pipeline.config.literal_overrides import literal, quote, unquote
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.studies import night
@@ -280,7 +280,7 @@ def test_own_folder_with_an_unknown_group_is_refused(hers: Path) -> None:
 
 
 def test_own_folder_goes_along_with_a_command_for_shared_nodes(hers: Path) -> None:
-    assert order.command(["model=mine"]) == f"factsweep run --config-dir {hers} model=mine"
+    assert job_request.command(["model=mine"]) == f"factsweep run --config-dir {hers} model=mine"
 
 
 @pytest.mark.parametrize("launcher", ["ray", "kuberay"])

@@ -17,10 +17,10 @@ from factsweep.operators.engines.protocol import Answer, Request, Thinking
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding import decode, open_shard, remaining
+from factsweep.pipeline.decoding import decode, open_shard, remaining_prompts
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import Work, list_work
+from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, planned
 from factsweep.pipeline.storage.artifact import Artifact
@@ -112,12 +112,12 @@ def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) ->
     item = replace(first(prepared), rows_per_chunk=3)
     with pytest.raises(RuntimeError):
         answer(prepared, item, Recording(dies_at=8))
-    n_left = remaining.count_left([item])
+    n_left = remaining_prompts.count_left([item])
     assert n_left == [opened(item).n_left]
-    assert 0 < n_left[0] < remaining.read_prompts(item).height
+    assert 0 < n_left[0] < remaining_prompts.read_prompts(item).height
     folder = f"{item.artifact.folder}/{item.chunks}"
     Path(item.artifact.store.where(folder), ".3-ab.parquet.cd.parquet").write_bytes(b"half")
-    assert remaining.count_left([item]) == n_left
+    assert remaining_prompts.count_left([item]) == n_left
 
 
 def chunks(item: Work) -> list[str]:
@@ -181,7 +181,7 @@ def test_answered_shard_whose_engine_died_before_it_was_published_is_asked_of_no
     item, idle = first(prepared), Recording()
     answered(prepared, item, lambda _: False)
     assert item.artifact.shards("generations") == []
-    assert remaining.count_left([item]) == [0]
+    assert remaining_prompts.count_left([item]) == [0]
     assert open_shard.read_trial(item) == open_shard.Trial()  # it killed no engine
     answer(prepared, item, idle)
     assert idle.ids() == []
@@ -317,7 +317,7 @@ def test_decode_death_after_publishing_is_settled_by_the_next_engine(
     prepared: Plan, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = replace(first(prepared), max_deaths=1, max_failed_share=1.0)
-    ids_left, shard = remaining.read_prompts(item)["prompt_id"].to_list(), item.open_name
+    ids_left, shard = remaining_prompts.read_prompts(item)["prompt_id"].to_list(), item.open_name
     open_shard.write_trial(item, open_shard.Trial(condemned=(ids_left[0],)))
     with monkeypatch.context() as patch:
         for name in ("put_new", "drop"):
@@ -343,7 +343,7 @@ def test_trial_of_a_shard_that_is_not_published_is_forgotten_by_the_next_run(
         condemned = open_shard.Trial(begun=2, condemned=(item.shard,))
         open_shard.write_trial(item, condemned)
     open_shard.forget_trials(published.artifact)
-    assert remaining.find_trials(published.artifact, "generations") == {published.shard}
+    assert remaining_prompts.find_trials(published.artifact, "generations") == {published.shard}
     assert open_shard.read_trial(opened) == open_shard.Trial()
 
 
@@ -373,7 +373,7 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
     assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
     engine = Recording()
     answer(prepared, item, engine)
-    assert len(engine.ids()) == remaining.read_prompts(item).height - 3
+    assert len(engine.ids()) == remaining_prompts.read_prompts(item).height - 3
 
 
 @pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])

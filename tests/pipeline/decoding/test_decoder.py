@@ -29,10 +29,10 @@ from factsweep.operators.errors import (
     InputError,
 )
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.decoding import cause, decoder, open_shard, remaining
+from factsweep.pipeline.decoding import decoder, open_shard, remaining_prompts, root_cause
 from factsweep.pipeline.decoding.decoder import Decoder, Watchdog
-from factsweep.pipeline.decoding.remaining import Work, list_work
-from factsweep.pipeline.decoding.tally import Tally
+from factsweep.pipeline.decoding.progress_counter import Tally
+from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact
 
@@ -119,11 +119,13 @@ class Bench:
     def answered(self, *items: Work) -> None:
         """Wait until the engine was asked all prompts of these shards, and all are kept."""
         expected = [
-            prompt_id for item in items for prompt_id in remaining.read_prompts(item)["prompt_id"]
+            prompt_id
+            for item in items
+            for prompt_id in remaining_prompts.read_prompts(item)["prompt_id"]
         ]
         end = time.monotonic() + WITHIN_S
         while [prompt_id for prompt_id, _ in self.asked] != expected or sum(
-            remaining.count_left(items)
+            remaining_prompts.count_left(items)
         ):
             assert time.monotonic() < end
             time.sleep(0.01)
@@ -225,7 +227,10 @@ def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_bef
     )
     bench.call_both(*bench.items)
     names = [item.name for item in bench.items]
-    assert tasks == [(names[0], 0), (names[1], remaining.read_prompts(bench.items[0]).height)]
+    assert tasks == [
+        (names[0], 0),
+        (names[1], remaining_prompts.read_prompts(bench.items[0]).height),
+    ]
 
 
 def test_engine_that_says_what_it_was_not_asked_is_told_of_without_a_death(
@@ -299,7 +304,7 @@ def test_process_that_leaves_publishes_what_is_answered_first(bench: Bench) -> N
         leaving.result(WITHIN_S)
     assert bench.ended == [(0, [first.shard])]
     assert {prompt_id for prompt_id, _ in bench.asked} == set(
-        remaining.read_prompts(first)["prompt_id"]
+        remaining_prompts.read_prompts(first)["prompt_id"]
     )
 
 
@@ -446,7 +451,7 @@ def log(tmp_path: Path) -> Path:
         ("Fatal Python error: Segmentation fault\n\nThread 1:\n", "Fatal Python error: Segment"),
         (WATCHDOG, "Timeout (0:00:02)!"),
         ("one\n\ntwo\nthree\nfour\n", "two / three / four"),
-        ("", cause.SILENT),
+        ("", root_cause.SILENT),
     ],
 )
 def test_cause_log_names_the_last_error_that_says_something(
@@ -454,37 +459,37 @@ def test_cause_log_names_the_last_error_that_says_something(
 ) -> None:
     if written:
         log.write_text(written)
-    assert cause.find_cause_in_log(log).startswith(cause_expected)
+    assert root_cause.find_cause_in_log(log).startswith(cause_expected)
 
 
 def test_cause_error_in_the_output_is_found_where_the_errors_only_point_to_it(log: Path) -> None:
     log.write_text(PARENT)
     log.with_suffix(".out").write_text(CORE)
     pointing = RuntimeError("Engine core initialization failed. See root cause above.")
-    assert cause.find_cause(pointing, log) == "ValueError: To serve 4096 needs 9 GiB."
+    assert root_cause.find_cause(pointing, log) == "ValueError: To serve 4096 needs 9 GiB."
 
 
 def test_cause_error_that_says_something_is_itself(log: Path) -> None:
     log.write_text(CORE)
-    assert cause.find_cause(ValueError("two\n lines"), log) == "ValueError: two lines"
+    assert root_cause.find_cause(ValueError("two\n lines"), log) == "ValueError: two lines"
 
 
 def test_with_log_has_the_last_lines_of_a_log_that_is_here(log: Path) -> None:
-    assert not hasattr(cause.add_log_lines(DecodingError("died"), log), "__notes__")
+    assert not hasattr(root_cause.add_log_lines(DecodingError("died"), log), "__notes__")
     log.write_text("".join(f"line {i}\n\n" for i in range(100)))
-    notes = cause.add_log_lines(DecodingError("died"), log).__notes__
+    notes = root_cause.add_log_lines(DecodingError("died"), log).__notes__
     assert notes == [f"its log: line {i}" for i in range(92, 100)]
 
 
 def test_cause_has_no_secret(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecretindeed")
     log.write_text("OSError: hf_verysecretindeed is refused\n")
-    assert "verysecret" not in cause.find_cause_in_log(log)
+    assert "verysecret" not in root_cause.find_cause_in_log(log)
 
 
 def test_cause_of_a_task_is_an_error_of_ours_of_ray_or_the_tasks_own() -> None:
     def of_task(error: Exception) -> BaseException:
-        return cause.find_task_error(RayTaskError("decode_all", "traceback", error))
+        return root_cause.find_task_error(RayTaskError("decode_all", "traceback", error))
 
     refusal = InputError("no such model")
     assert of_task(refusal) is refusal

@@ -17,9 +17,14 @@ from factsweep.pipeline.config.decoding import Samples
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import engine as engines
-from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import Work, list_work, requests_per_prompt, sum_costs
-from factsweep.pipeline.decoding.tally import Purse
+from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.progress_counter import Purse
+from factsweep.pipeline.decoding.remaining_prompts import (
+    Work,
+    list_work,
+    requests_per_prompt,
+    sum_costs,
+)
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.notes import served
@@ -182,7 +187,7 @@ def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     with pytest.raises(StoppedError):
         decode_here(item, engine, models.tokenizer(plan.weights), bool)
     n_seen = len(script.seen)
-    n = remaining.read_prompts(item).height
+    n = remaining_prompts.read_prompts(item).height
     assert 0 < n_seen < n
     assert opened(item).n_left == n - n_seen
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False)
@@ -198,8 +203,8 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     plan = planned(run)
     item = ready(plan)
     n, longest = (
-        remaining.read_prompts(item).height,
-        remaining.read_prompts(item)["text"].str.len_bytes().max(),
+        remaining_prompts.read_prompts(item).height,
+        remaining_prompts.read_prompts(item)["text"].str.len_bytes().max(),
     )
     assert isinstance(longest, int)
     purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
@@ -277,7 +282,7 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
     plan = planned(run)
     ready(plan)
     item = next(work_item for work_item in list_work(plan) if work_item.table == "samples")
-    longest = remaining.read_prompts(item)["text"].str.len_bytes().max()
+    longest = remaining_prompts.read_prompts(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
     purse = Purse(limit=25 * (longest + 64.0))
     with pytest.raises(StoppedError, match=naming("max_cost")):

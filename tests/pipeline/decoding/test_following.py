@@ -13,11 +13,11 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
-from factsweep.pipeline.decoding import decode, open_shard, remaining
+from factsweep.pipeline.decoding import decode, open_shard, remaining_prompts
 from factsweep.pipeline.decoding.decode import Follow
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.remaining import Work, list_work
+from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming
@@ -54,7 +54,7 @@ class Deep(FakeEngine):
 def items(prepared: Plan) -> list[Work]:
     """Two shards of one artifact, each of more prompts than the engine takes at a time."""
     items_ = [item for item in list_work(prepared) if item.table == "generations"][:2]
-    assert min(remaining.read_prompts(item).height for item in items_) > ROOM
+    assert min(remaining_prompts.read_prompts(item).height for item in items_) > ROOM
     return items_
 
 
@@ -71,7 +71,7 @@ def one_after_the_other(
 
 
 def ids(item: Work) -> list[str]:
-    return list(remaining.read_prompts(item)["prompt_id"])
+    return list(remaining_prompts.read_prompts(item)["prompt_id"])
 
 
 @pytest.mark.parametrize("newest", [False, True])

@@ -18,8 +18,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import pool as module
 from factsweep.pipeline.decoding.pool import Pool, Queue, n_engines, order_of_shards
-from factsweep.pipeline.decoding.remaining import Work, list_work
-from factsweep.pipeline.decoding.tally import Tally
+from factsweep.pipeline.decoding.progress_counter import Tally
+from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan, asked, planned
 from tests.pipeline.here import answered_here

@@ -12,8 +12,8 @@ import pytest
 
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
-from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import Work, list_work
+from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact
@@ -59,8 +59,10 @@ def item(finished: Plan, monkeypatch: pytest.MonkeyPatch) -> Work:
         for shard in branch.answers.shards("generations"):
             branch.answers.drop(f"generations/{shard}.parquet")
     item = next(work_item for work_item in list_work(finished) if work_item.table == "generations")
-    rows = remaining.read_prompts(item)
-    monkeypatch.setattr(remaining, "read_prompts", lambda _: rows)  # read once for all orders
+    rows = remaining_prompts.read_prompts(item)
+    monkeypatch.setattr(
+        remaining_prompts, "read_prompts", lambda _: rows
+    )  # read once for all orders
     return item
 
 
@@ -83,7 +85,7 @@ def driven(item: Work, reads: object, store: Memory, number: int) -> None:
 def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
     """Explore the orders; returns how many there were."""
     folder, program = item.artifact.folder, partial(driven, item, tokenizer(plan.weights))
-    expected = remaining.read_prompts(item)["prompt_id"].to_list()
+    expected = remaining_prompts.read_prompts(item)["prompt_id"].to_list()
 
     def ended(world: World, outcomes: list[str | None]) -> None:
         assert set(outcomes) <= {"done", "told", "killed"}

@@ -17,12 +17,12 @@ import ray
 from ray.exceptions import RayTaskError
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.kind import NOT_INSTALLED
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError
-from factsweep.pipeline.cluster import machine
-from factsweep.pipeline.cluster.machine import Finding
+from factsweep.pipeline.cluster import machine_checks
+from factsweep.pipeline.cluster.machine_checks import Finding
 from factsweep.pipeline.commands.command_line import main
-from factsweep.pipeline.config import described, settings
+from factsweep.pipeline.config import model_metadata, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.doctor import examination, model, stores
@@ -54,7 +54,7 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
         for place, limit in zip((folder, folder / "job"), limits, strict=True):
             (place / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "cgroup").write_text("0::/job/step\n")
-    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(machine_checks, "OWN_CGROUP", tmp_path / "cgroup")
     worlds: list[tuple[str, int, Path, Path, str]] = [
         # limits, memory of the container, shared memory → of each check
         ("fails", 1_000, small, tmp_path / "none", "fails"),
@@ -62,19 +62,19 @@ def test_machine_with_too_little_of_anything_fails_and_one_with_enough_holds(
     ]
     for expected, limit, memory, shm, of_shm in worlds:
         with monkeypatch.context() as world:
-            world.setattr(machine.resource, "getrlimit", lambda _, n=limit: (n, n))
-            world.setattr(machine, "CGROUPS", memory)
-            world.setattr(machine, "SHM", shm)
-            findings = list(machine.check_machine(run))
+            world.setattr(machine_checks.resource, "getrlimit", lambda _, n=limit: (n, n))
+            world.setattr(machine_checks, "CGROUPS", memory)
+            world.setattr(machine_checks, "SHM", shm)
+            findings = list(machine_checks.check_machine(run))
             if expected == "fails":
                 with pytest.raises(InputError, match=r"machine, open files: 1,000 .* raised"):
-                    machine.refuse_unfit_machine(run)
+                    machine_checks.refuse_unfit_machine(run)
         for check in ("open files", "memory"):
             assert state(findings, check).startswith(expected), check
         assert state(findings, "shared memory").startswith(of_shm)
     full = SimpleNamespace(free=10**8)
-    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: full)
-    findings = list(machine.check_machine(run))
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda _: full)
+    findings = list(machine_checks.check_machine(run))
     assert "warns" in state(findings, "temporary files")
     assert "--shm-size" in state(findings, "shared memory")
 
@@ -97,7 +97,7 @@ def test_gpus_are_judged_by_what_their_driver_says(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(machine, "cuda", lambda: "13.0")
+    monkeypatch.setattr(machine_checks, "cuda", lambda: "13.0")
     overrides = ["cluster.device=cuda", "model.tensor_parallel=1", "model.dtype=bfloat16"]
     small, large = (
         small_settings(*overrides, f"model.billions_of_parameters={n}") for n in (7, 70)
@@ -117,7 +117,7 @@ def test_gpus_are_judged_by_what_their_driver_says(
     ]
     for output, run, check, expected in worlds:
         nvidia_smi(tmp_path, output)
-        assert expected in state(machine.check_gpus(run), check), (output, check)
+        assert expected in state(machine_checks.check_gpus(run), check), (output, check)
     nvidia_smi(tmp_path, f"{h100(used=40_000)}\n{h100(1)}")
     for overrides, expected in {
         "1": "holds",
@@ -126,18 +126,19 @@ def test_gpus_are_judged_by_what_their_driver_says(
         "GPU-x": "fails",
     }.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", overrides)  # the first is another job's
-        assert state(machine.check_gpus(small), "free").startswith(expected), overrides
+        assert state(machine_checks.check_gpus(small), "free").startswith(expected), overrides
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     nvidia_smi(tmp_path, "Failed to initialize NVML: Driver/library version mismatch", 18)
     assert re.search(
-        naming("nvidia-smi", "Failed to initialize NVML"), state(machine.check_gpus(small), "GPUs")
+        naming("nvidia-smi", "Failed to initialize NVML"),
+        state(machine_checks.check_gpus(small), "GPUs"),
     )
-    assert state(machine.check_gpus(small_settings("cluster.device=cpu")), "GPUs").startswith(
-        "holds"
-    )
+    assert state(
+        machine_checks.check_gpus(small_settings("cluster.device=cpu")), "GPUs"
+    ).startswith("holds")
     nvidia_smi(tmp_path, h100())
-    monkeypatch.setattr(machine, "cuda", lambda: None)
-    assert "make setup DEVICE=cuda" in state(machine.check_gpus(small), "driver")
+    monkeypatch.setattr(machine_checks, "cuda", lambda: None)
+    assert "make setup DEVICE=cuda" in state(machine_checks.check_gpus(small), "driver")
 
 
 def test_cuda_of_torch_is_read_without_importing_it(
@@ -145,12 +146,12 @@ def test_cuda_of_torch_is_read_without_importing_it(
 ) -> None:
     from torch import version
 
-    assert machine.cuda() == version.cuda
+    assert machine_checks.cuda() == version.cuda
     for written, expected in {"'13.0'": "13.0", "None": None}.items():
         (tmp_path / "version.py").write_text(f"hip = '6'\ncuda: Optional[str] = {written}\n")
         spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-        monkeypatch.setattr(machine, "find_spec", lambda _, spec=spec: spec)
-        assert machine.cuda() == expected
+        monkeypatch.setattr(machine_checks, "find_spec", lambda _, spec=spec: spec)
+        assert machine_checks.cuda() == expected
 
 
 def test_address_of_a_ray_is_judged_and_where_nothing_listens_ray_is_not_waited_for(
@@ -181,7 +182,9 @@ def test_weights_that_are_not_here_need_room(
     assert re.search(naming("fails", "factsweep prefetch"), text)
     dummy = small_settings(*overrides, "model.engine.load_format=dummy")
     assert state([model._cache(dummy, offline=True)], "cache").startswith("holds")
-    monkeypatch.setattr(described, "_quantisation", lambda _: {"quant_method": "awq", "bits": 4})
+    monkeypatch.setattr(
+        model_metadata, "_quantisation", lambda _: {"quant_method": "awq", "bits": 4}
+    )
     assert "about 35.0 GB" in state([model._cache(run)], "cache")
     monkeypatch.setattr(model, "cached", lambda *_: tmp_path)
     assert state([model._cache(run)], "cache").startswith("holds: the weights are in")
@@ -322,8 +325,8 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     overrides = [*small, f"artifacts={tmp_path}/a", f"results={tmp_path}/r", "cluster.device=cpu"]
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (10**6, 10**6))
-    monkeypatch.setattr(machine, "SHM", tmp_path)
+    monkeypatch.setattr(machine_checks.resource, "getrlimit", lambda _: (10**6, 10**6))
+    monkeypatch.setattr(machine_checks, "SHM", tmp_path)
     assert main(["doctor", *overrides]) == 0
     out = capsys.readouterr().out
     assert "0 fail" in out.splitlines()[-1]

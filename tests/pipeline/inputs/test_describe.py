@@ -10,7 +10,7 @@ import spacy
 from spacy.tokens import Doc
 from spacy.training import Example
 
-from factsweep.operators.engines.measuring import DependencyParser
+from factsweep.operators.engines.auxiliary_models import DependencyParser
 from factsweep.operators.metrics.data_set import diversity
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders

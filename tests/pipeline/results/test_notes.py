@@ -18,7 +18,7 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, Refused, Request
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.results.notes import PLACES, alike, leak_notes, leaks
-from factsweep.pipeline.results.past import branches
+from factsweep.pipeline.results.past_runs import branches
 from factsweep.pipeline.results.report import report
 from factsweep.pipeline.runs import run as running
 from factsweep.pipeline.stages.plan import planned

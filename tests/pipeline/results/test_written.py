@@ -13,7 +13,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.results import estimates, past, report
+from factsweep.pipeline.results import estimates, past_runs, report
 from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.verify import verify
@@ -62,7 +62,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
     estimate = estimates.read(str(results), "part")
     assert estimate.record["run"]["budget"] == "60%"
     assert estimate.estimates.equals(pl.read_parquet(results / "part" / "estimates.parquet"))
-    assert past.known(str(results), ESTIMATE) == ["all", "part"]
+    assert past_runs.known(str(results), ESTIMATE) == ["all", "part"]
 
 
 def test_estimates_of_another_run_are_refused(results: Path) -> None:

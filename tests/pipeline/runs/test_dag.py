@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import DecodingError, InputError
-from factsweep.pipeline.runs import follow as dag
-from factsweep.pipeline.runs.follow import Tasks, shares
+from factsweep.pipeline.runs import run_tasks as dag
+from factsweep.pipeline.runs.run_tasks import Tasks, shares
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.stages.step import check_planned, read_cost
 from factsweep.pipeline.storage.artifact import Artifact

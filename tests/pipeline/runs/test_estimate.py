@@ -17,9 +17,9 @@ from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.budget import Budget, Target
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding import remaining
+from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.open_shard import Trial, write_trial
-from factsweep.pipeline.decoding.remaining import list_work
+from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measure_run
@@ -99,9 +99,9 @@ def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
             step.stage.make(step.artifact)
     items = list_work(larger_plan)
     n_asked = sum(engine.asked.values())
-    assert remaining.count_left(items) == [opened(item).n_left for item in items]
+    assert remaining_prompts.count_left(items) == [opened(item).n_left for item in items]
     estimate(small_settings(*GREEDY, "budget=60%"))
-    assert sum(remaining.count_left(items)) == 0
+    assert sum(remaining_prompts.count_left(items)) == 0
     assert sum(engine.asked.values()) > n_asked
 
 
@@ -117,8 +117,8 @@ def test_prompt_of_a_budget_that_engines_die_of_is_asked_once(
     poison = opened(item).left()["prompt_id"][0]
     write_trial(item, Trial(condemned=(poison,)))
     decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
-    assert remaining.count_left([item]) == [0]
-    assert remaining.read_refusals(item).select("prompt_id", "reason").rows() == [
+    assert remaining_prompts.count_left([item]) == [0]
+    assert remaining_prompts.read_refusals(item).select("prompt_id", "reason").rows() == [
         (poison, "engine_died")
     ]
     assert estimate(settings).height

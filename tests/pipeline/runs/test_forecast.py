@@ -16,7 +16,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.cluster.ray_cluster import start_ray
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import costs, remaining
+from factsweep.pipeline.decoding import costs, remaining_prompts
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.calibration import calibrate, measure_rates
@@ -126,7 +126,7 @@ def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> No
     assert sum(earlier.prompts.values()) == branch.chosen.read_all("chosen").height
     needed = branch.chosen.read_all("needed").height
     assert earlier.n_asked == {"generations": needed}
-    counts = remaining.read_open_counts(branch.answers)
+    counts = remaining_prompts.read_open_counts(branch.answers)
     assert earlier.tokens == sum(int(shard_counts["prompt_tokens"]) for shard_counts in counts)
     after, larger = figures(part), figures(more)
     assert (earlier.n_left["generations"], after.n_left["generations"]) == (needed, 0)

@@ -12,7 +12,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs as meters
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs import status as watching
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.status import status
@@ -139,7 +139,7 @@ def watched(settings: Run, *events: Callable[[], object]) -> int:
 
 def running(settings: Run, answers: int) -> Callable[[], None]:
     counts = {**COUNTS, "decoded": float(answers), "answers": float(answers)}
-    return lambda: journal.write_pulse(settings, "running", counts)
+    return lambda: run_files.write_pulse(settings, "running", counts)
 
 
 def test_watch_shows_rates_engines_shards_errors_and_the_end(
@@ -149,7 +149,7 @@ def test_watch_shows_rates_engines_shards_errors_and_the_end(
 
     def end() -> None:
         make_here(planned(settings))
-        journal.write_pulse(settings, "done")
+        run_files.write_pulse(settings, "done")
 
     steps = [running(settings, 10), running(settings, 20), running(settings, 40), end]
     assert watched(settings, *steps) == 0
@@ -185,7 +185,7 @@ def test_watch_run_that_says_nothing_for_long_is_told(
     settings = small_settings()
     running(settings, 10)()
     quiet = [lambda: None] * 31
-    watched(settings, *quiet, lambda: journal.write_pulse(settings, "failed"))
+    watched(settings, *quiet, lambda: run_files.write_pulse(settings, "failed"))
     assert f"no sign of process {os.getpid()} on " in capsys.readouterr().err
 
 
@@ -199,9 +199,9 @@ def test_watch_finished_run_is_done_at_once(
 def test_pulse_damaged_is_none(small_settings: Settings) -> None:
     settings = small_settings()
     running(settings, 1)()
-    path = Path(settings.results) / settings.name / journal.PULSE
+    path = Path(settings.results) / settings.name / run_files.PULSE
     path.write_text(path.read_text()[:40])
-    assert journal.read_pulse(settings) is None
+    assert run_files.read_pulse(settings) is None
 
 
 def test_status_watch_interrupted_is_130_without_a_word(

@@ -16,8 +16,8 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding import remaining
-from factsweep.pipeline.decoding.remaining import begin, list_work
+from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.remaining_prompts import begin, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.forecast import forecast
 from factsweep.pipeline.runs.run import quarantine_listed_damage
@@ -118,7 +118,7 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
     plan = planned(run)
     quarantine_listed_damage(plan, Counter())
     items = list_work(plan)
-    n_left = remaining.count_left(items)
+    n_left = remaining_prompts.count_left(items)
     assert len(requests.new()) < FEW
     assert len(items) >= N_SHARDS // 2
     assert n_left[::20] == [opened(item).n_left for item in items[::20]]

@@ -10,7 +10,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding.remaining import list_work, sum_costs
+from factsweep.pipeline.decoding.remaining_prompts import list_work, sum_costs
 from factsweep.pipeline.stages import match, question
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, planned

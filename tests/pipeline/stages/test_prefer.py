@@ -21,7 +21,7 @@ from factsweep.operators.prompts.expansion import longest_text
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.decoding.remaining import Hardware, Work
+from factsweep.pipeline.decoding.remaining_prompts import Hardware, Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.prefer import Continue, Prefer

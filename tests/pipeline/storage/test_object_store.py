@@ -14,7 +14,7 @@ import pytest
 from factsweep.operators.errors import InputError, UnavailableError
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.results import past, report
+from factsweep.pipeline.results import past_runs, report
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import object_store as remote
 from factsweep.pipeline.storage.store import Store
@@ -333,5 +333,5 @@ def test_run_credentials_in_the_url_are_left_out_of_what_is_written(
     assert record["run"]["artifacts"] == "s3://sweeps/in-url"
     assert SECRET not in json.dumps(record)
     # Later readers have credentials of their own, here those of the environment.
-    (branch,) = past.branches(run.results)
+    (branch,) = past_runs.branches(run.results)
     assert branch.metrics.is_complete()

@@ -10,18 +10,18 @@ import pytest
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing import along
+from factsweep.operators.metrics.comparing import curve
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, compose_config, expand_runs
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.results import past
+from factsweep.pipeline.results import past_runs
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs import run as runner
-from factsweep.pipeline.studies.asking import coarse_first
-from factsweep.pipeline.studies.results import _lives_by_popularity
 from factsweep.pipeline.studies.study import study
+from factsweep.pipeline.studies.study_report import _lives_by_popularity
+from factsweep.pipeline.studies.study_runner import coarse_first
 from tests.messages import naming
 from tests.pipeline.here import labelled_prompts, make_here
 
@@ -76,7 +76,7 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     assert "growth: 6 runs, 1 missing" in printed.out
     out = tmp_path / "results/growth/report"
     points = pl.read_parquet(out / "along.parquet")
-    runs = past.branches(f"{tmp_path}/results", [f"growth/step-{i}.parquet" for i in STEPS])
+    runs = past_runs.branches(f"{tmp_path}/results", [f"growth/step-{i}.parquet" for i in STEPS])
     metrics = [run.metrics.read_all("metrics").filter(metric="acc_at_1") for run in runs]
     values = [run.filter(pl.col("slice").is_null())["value"].item() for run in metrics]
     assert points["value"].to_list() == pytest.approx(values)
@@ -275,7 +275,7 @@ def _runs(name: str) -> list[str]:
 def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> None:
     ways = ["learned"] * 12 + ["always known"] * 8
     rows = [("P1", f"{i:02}", way, "b", None, [], [0.0, 1.0]) for i, way in enumerate(ways)]
-    lives = pl.DataFrame(rows, along.LIVES, orient="row")
+    lives = pl.DataFrame(rows, curve.LIVES, orient="row")
     details = pl.DataFrame({"pair_id": lives["pair_id"], "popularity": range(20)})
     # A row for each object of a fact, and facts that not all runs have answers to.
     further_rows = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})

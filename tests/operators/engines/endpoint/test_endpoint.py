@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from factsweep.operators.engines.endpoint import EndpointEngine
-from factsweep.operators.engines.kind import Endpoint, Start
+from factsweep.operators.engines.engine_kind import Endpoint, Start
 from factsweep.operators.engines.preference import PreferRequest
 from factsweep.operators.engines.protocol import (
     Answer,

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable
 
-from factsweep.operators.engines.endpoint.watched_http import Limit
+from factsweep.operators.engines.endpoint.rate_limited_http import Limit
 
 Serves = Callable[[int], float]  # how long a request takes with so many at once
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.engines.endpoint import replies
+from factsweep.operators.engines.endpoint import response_parsing
 
 texts = st.text(max_size=9)
 thoughts = st.one_of(
@@ -44,7 +44,7 @@ def part(text: str, layout: str) -> Any:
 def test_read_content_has_the_text_of_all_parts_and_no_thought(parts: list[Any]) -> None:
     content = [part(*item) if isinstance(item, tuple) else item for item in parts]
     written = "".join(item[0] for item in parts if isinstance(item, tuple))
-    assert (replies.read_content(content).text or "") == written
+    assert (response_parsing.read_content(content).text or "") == written
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,21 @@ def test_read_content_has_the_text_of_all_parts_and_no_thought(parts: list[Any])
 )
 def test_read_content_of_another_layout_is_refused_with_its_beginning(content: Any) -> None:
     with pytest.raises(ValueError, match="the content is no text: ") as caught:
-        replies.read_content(content)
-    assert replies.quote(content) in str(caught.value)
+        response_parsing.read_content(content)
+    assert response_parsing.quote(content) in str(caught.value)
 
 
 def test_read_content_keeps_thoughts_and_refusals_apart() -> None:
     hidden = {"type": "redacted_thinking", "data": "x"}
     no = {"type": "refusal", "refusal": "I will not."}
-    assert replies.read_content([hidden, "Oslo"]) == ("Oslo", "…", "")
-    assert replies.read_content([no]) == (None, "", "I will not.")
-    assert replies.read_content("a\ud800b") == ("a\ufffdb", "", "")
-    assert replies.read_content(None) == replies.read_content([]) == (None, "", "")
+    assert response_parsing.read_content([hidden, "Oslo"]) == ("Oslo", "…", "")
+    assert response_parsing.read_content([no]) == (None, "", "I will not.")
+    assert response_parsing.read_content("a\ud800b") == ("a\ufffdb", "", "")
+    assert (
+        response_parsing.read_content(None) == response_parsing.read_content([]) == (None, "", "")
+    )
     of_gemini = [{"text": "Hm.", "thought": True}, {"text": "Oslo"}]
-    assert replies.read_content(of_gemini) == ("Oslo", "Hm.", "")
+    assert response_parsing.read_content(of_gemini) == ("Oslo", "Hm.", "")
 
 
 BODIES: list[tuple[str, int, str]] = [
@@ -95,5 +97,5 @@ BODIES: list[tuple[str, int, str]] = [
 def test_body_that_is_no_answer_has_a_status_and_what_was_said(
     body: str, status: int, message: str
 ) -> None:
-    assert replies.status_of_body(body.encode()) == status
-    assert message in replies.message_in(body.encode())
+    assert response_parsing.status_of_body(body.encode()) == status
+    assert message in response_parsing.message_in(body.encode())

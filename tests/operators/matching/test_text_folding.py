@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from factsweep.operators.datasets.kamel import find_marked_labels, read_answers
 from factsweep.operators.datasets.myriadlama import facts_from_rows
-from factsweep.operators.matching.fold import fold
 from factsweep.operators.matching.lemmas import contains, key
 from factsweep.operators.matching.normalise import BY_CHARACTER, Normaliser
+from factsweep.operators.matching.text_folding import fold
 from factsweep.operators.schemas import schema
 from factsweep.pipeline.config import folders
 

@@ -19,7 +19,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
     compare_languages,
     facts_known_in_one_language,
 )
-from factsweep.operators.metrics.comparing.along import (
+from factsweep.operators.metrics.comparing.curve import (
     classify_lives,
     compare_along,
     count_lives,
@@ -33,10 +33,10 @@ from factsweep.operators.schemas import empty
 from factsweep.operators.tables import comparison as tables
 from factsweep.operators.tables.belief import knowledge_sharing_figure
 from factsweep.operators.tables.comparison import POINTS, across_table, alone_table
-from factsweep.operators.tables.shared.wide import join_names
+from factsweep.operators.tables.shared.pivot import join_names
 from factsweep.pipeline.config.folders import below
-from factsweep.pipeline.results import estimates, past
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results import estimates, past_runs
+from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.results.report import Together, report
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
@@ -68,7 +68,7 @@ def write(study: Study) -> Findings:
     full = [member.run.name for member in members if member.is_complete]
     by_language = Report({})
     if study.axis == LANGUAGE and full:
-        by_language = languages(past.branches(study.results, full), study.plan.known_share)
+        by_language = languages(past_runs.branches(study.results, full), study.plan.known_share)
 
     def more(part: Together) -> Report:
         report = _together(study, part)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.wording.redact import redact, redactor
+from factsweep.operators.wording.redaction import redact, redactor
 from factsweep.pipeline.inputs import catalog
 
 # Put together here, so that nobody who looks for secrets finds one in this file.

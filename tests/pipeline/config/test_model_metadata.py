@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import described
-from factsweep.pipeline.config.described import Need, check_shared, tensor_parallel
+from factsweep.pipeline.config import model_metadata
+from factsweep.pipeline.config.model_metadata import Need, check_shared, tensor_parallel
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import room
@@ -71,12 +71,12 @@ def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
     (sibling / "config.json").write_text(json.dumps({**config, "architectures": ["Qwen3_5For…"]}))
     models = [load([f"model={folder}", *READ]).model for folder in (text, wrapper, sibling)]
     for spec in (None, "torchvision"):
-        monkeypatch.setattr(described, "find_spec", lambda _, spec=spec: spec)
-        described.check_wrapper(models[0])
+        monkeypatch.setattr(model_metadata, "find_spec", lambda _, spec=spec: spec)
+        model_metadata.check_wrapper(models[0])
         for model in models[1:]:
             lacks = naming(model.id, "without torchvision")
             with nullcontext() if spec else pytest.raises(InputError, match=lacks):
-                described.check_wrapper(model)
+                model_metadata.check_wrapper(model)
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(
@@ -271,7 +271,7 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
             2,
         ),
     }
-    assert described.scheme(unquantised) is None
+    assert model_metadata.scheme(unquantised) is None
     in_config = [(c, {"config.json": {"quantization_config": c[0]}}) for c in cases]
     in_own_file = [
         (
@@ -295,12 +295,15 @@ def test_quantised_weights_have_the_parameters_of_those_that_they_were(
         with subtests.test(**fields):
             model = load([f"model={folder}"]).model
             assert model.billions_of_parameters == unquantised.billions_of_parameters
-            assert described.scheme(model) == scheme
+            assert model_metadata.scheme(model) == scheme
             n_bits = int(scheme.split(", ")[1][0]) if ", " in scheme else 16
-            assert described.weights_gb(model) == described.weights_gb(unquantised) * n_bits / 16
+            assert (
+                model_metadata.weights_gb(model)
+                == model_metadata.weights_gb(unquantised) * n_bits / 16
+            )
             if fields.get("quant_method") == "bitsandbytes":  # which is not installed here
                 with pytest.raises(InputError, match=naming(folder, "pip install bitsandbytes")):
-                    described.check(model, "cpu", "transformers")
+                    model_metadata.check(model, "cpu", "transformers")
 
 
 def _compressed(format_: str, inputs: str | None, **weights: Any) -> dict[str, Any]:
@@ -347,14 +350,14 @@ def test_quantised_weights_that_the_device_computes_wrongly_or_not_at_all_are_re
     for fields, dtype, hardware, device, problem in cases:
         name = "flags" if device == "cpu" else "compute_capability"
         monkeypatch.setattr(processor, name, lambda hardware=hardware: hardware)
-        monkeypatch.setattr(described, "_quantisation", lambda _, fields=fields: fields)
+        monkeypatch.setattr(model_metadata, "_quantisation", lambda _, fields=fields: fields)
         words = (model.id, fields["quant_method"], f"cluster.device={device}", problem or "")
         with (
             subtests.test(**fields, dtype=dtype, device=device, problem=problem),
             pytest.raises(InputError, match=naming(*words)) if problem else nullcontext(),
         ):
-            described.check(replace(model, dtype=dtype), device, "vllm")
-            described.check(replace(model, dtype=dtype), device, "fake")
+            model_metadata.check(replace(model, dtype=dtype), device, "vllm")
+            model_metadata.check(replace(model, dtype=dtype), device, "fake")
 
 
 MODEL: dict[str, Any] = {
@@ -370,7 +373,7 @@ LLAMA_70B = Need(141.1e9, 327_680, 64, 8)
 
 
 ONE, SIX = Need(80e9, 327_680, 12, 12), Need(80e9, 327_680, 48, 6)
-WHOLE = Need(100e9, 64e9 / described._TOKENS, 32, 8)  # 64 GB of cache
+WHOLE = Need(100e9, 64e9 / model_metadata._TOKENS, 32, 8)  # 64 GB of cache
 
 
 @pytest.mark.parametrize(
@@ -411,7 +414,7 @@ def test_width_auto_is_that_of_the_dtype_that_the_run_settles_on(
     capability: float | None, stored: str | None, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processor, "compute_capability", lambda: capability)
-    assert described.bytes_per_number("auto", "cuda", lambda: stored) == width
+    assert model_metadata.bytes_per_number("auto", "cuda", lambda: stored) == width
 
 
 def test_engines_that_share_a_gpu_are_refused_where_they_do_not_fit() -> None:

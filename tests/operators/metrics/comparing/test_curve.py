@@ -8,7 +8,7 @@ from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.along import band, classify_lives, compare_along
+from factsweep.operators.metrics.comparing.curve import band, classify_lives, compare_along
 
 LABELS = ["a", "b", "c", "d", "e", "f"]
 RELATIONS = 6

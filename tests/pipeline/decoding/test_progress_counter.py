@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from factsweep.pipeline.decoding import tally as module
-from factsweep.pipeline.decoding.tally import Lives, Tally
+from factsweep.pipeline.decoding import progress_counter as module
+from factsweep.pipeline.decoding.progress_counter import Lives, Tally
 
 Wait = Callable[[float], None]
 STALL_S = 600.0

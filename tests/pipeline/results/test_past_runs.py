@@ -20,8 +20,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.results import past, report
-from factsweep.pipeline.results.past import PastBranch
+from factsweep.pipeline.results import past_runs, report
+from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.results.record import METRICS, NAME
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan
@@ -81,10 +81,10 @@ def add(add_to: Add, results: Path) -> Add:
 
 def test_branches_unknown_run_or_none_says_which_there_are(results: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=naming("run three")):
-        past.branches(str(results), ["three"])
+        past_runs.branches(str(results), ["three"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=naming("run.json")):
-        past.branches(str(tmp_path / "empty"))
+        past_runs.branches(str(tmp_path / "empty"))
 
 
 def test_check_free_name_that_falls_together_with_another_is_refused(
@@ -97,9 +97,9 @@ def test_check_free_name_that_falls_together_with_another_is_refused(
             subtests.test(name),
             pytest.raises(InputError, match=naming("runs", "differ")),
         ):
-            past.check_free(str(tmp_path), name)
+            past_runs.check_free(str(tmp_path), name)
     for name in ("one", "n/a", "n/b", "two"):
-        past.check_free(str(tmp_path), name)
+        past_runs.check_free(str(tmp_path), name)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_report_of_a_run_whose_artifacts_are_of_other_answers_or_removed_names_t
     shutil.copytree(store, tmp_path / "artifacts")
     record = results / "one/run.json"
     rewrite(record, lambda content: content["run"].update(artifacts=f"{tmp_path}/artifacts"))
-    (branch,) = past.branches(str(results), ["one"])
+    (branch,) = past_runs.branches(str(results), ["one"])
     matched = branch.artifacts["matched"]
     manifest = Path(matched.store.where(f"{matched.folder}/manifest.json"))
     rewrite(manifest, lambda content: content["inputs"].update({branch.answers.folder: "others"}))
@@ -270,10 +270,10 @@ def test_verify_names_results_that_are_not_those_of_the_artifacts(
 
 def test_numbers_that_a_run_has_not_written_are_refused(written: Path) -> None:
     with pytest.raises(InputError, match=naming(METRICS, "run again")):
-        past.metrics(Store(str(written)), {"files": {METRICS: "of another run"}})
+        past_runs.metrics(Store(str(written)), {"files": {METRICS: "of another run"}})
     (written / METRICS).write_bytes(b"x")
     with pytest.raises(InputError, match=naming(METRICS, "run again")):
-        past.metrics(Store(str(written)), {"files": [METRICS]})
+        past_runs.metrics(Store(str(written)), {"files": [METRICS]})
 
 
 def test_verify_damaged_metrics_of_a_run_leave_its_results(written: Path, finished: Plan) -> None:
@@ -400,7 +400,7 @@ def branch(tmp_path: Path) -> PastBranch:
 def test_answers_text_of_another_relation_has_its_answer(
     branch: PastBranch, relation: str | None
 ) -> None:
-    answers = past.answers(branch, relation)
+    answers = past_runs.answers(branch, relation)
     assert set(answers["prompt_id"].str.head(3)) == ({relation} if relation else {"P17", "P30"})
     assert set(answers["answer"]) == {"Italy"}
     assert "thought" not in answers.columns  # of a model that does not think

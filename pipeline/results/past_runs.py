@@ -11,9 +11,9 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.shared.wide import join_columns
+from factsweep.operators.tables.shared.pivot import join_columns
 from factsweep.operators.wording import join_list, suggestion
-from factsweep.operators.wording.names import check_apart, check_run, fold_name
+from factsweep.operators.wording.safe_names import check_apart, check_run, fold_name
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import run_of_record

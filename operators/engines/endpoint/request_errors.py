@@ -7,11 +7,15 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from factsweep.operators.engines.endpoint.dialect import AnyRequest, NextLogprobs, NextRequest
 from factsweep.operators.engines.endpoint.openai_client import FIX, refusal, without
-from factsweep.operators.engines.endpoint.replies import NoAnswerError, Usage
-from factsweep.operators.engines.endpoint.watched_http import NO_CREDIT, error_message
-from factsweep.operators.engines.kind import Start
+from factsweep.operators.engines.endpoint.rate_limited_http import NO_CREDIT, error_message
+from factsweep.operators.engines.endpoint.request_parameters import (
+    AnyRequest,
+    NextLogprobs,
+    NextRequest,
+)
+from factsweep.operators.engines.endpoint.response_parsing import NoAnswerError, Usage
+from factsweep.operators.engines.engine_kind import Start
 from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored
 from factsweep.operators.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 from factsweep.operators.datasets.facts import Facts, check_facts
 from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording import names
+from factsweep.operators.wording import safe_names
 from tests.messages import naming
 
 UNFIT = [
@@ -21,21 +21,21 @@ FIT = ["P36", "place of birth", "located in - physical", "日本", "Café", "a.b
 @pytest.mark.parametrize("name", UNFIT)
 def test_check_unfit_name_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=naming("model", "rename")):
-        names.check(name, "the model")
+        safe_names.check(name, "the model")
 
 
 @pytest.mark.parametrize("name", ["a.b", ".P36", "P/36"])
 def test_check_relation_unfit_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=naming("relation")):
-        names.check_relation(name)
+        safe_names.check_relation(name)
 
 
 def test_check_fit_names_are_taken() -> None:
     for name in FIT:
-        names.check(name, "the model")
+        safe_names.check(name, "the model")
     for name in ("demo", "night-2026-11-01/gpt2-mini", "to-a", "a/report"):
-        names.check_run(name)
-    names.check_apart(["P36", "P37", "P36"], "the runs")
+        safe_names.check_run(name)
+    safe_names.check_apart(["P36", "P37", "P36"], "the runs")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_check_fit_names_are_taken() -> None:
 )
 def test_check_apart_names_that_fall_together_are_refused(one: str, other: str) -> None:
     with pytest.raises(InputError, match=naming("runs", "differ")):
-        names.check_apart(["x", one, other], "the runs")
+        safe_names.check_apart(["x", one, other], "the runs")
 
 
 @pytest.mark.parametrize(
@@ -56,20 +56,20 @@ def test_check_apart_names_that_fall_together_are_refused(one: str, other: str) 
 )
 def test_check_run_unfit_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=naming("run_name=", "give")):
-        names.check_run(name)
+        safe_names.check_run(name)
 
 
 def test_compared_two_other_runs_have_another_folder() -> None:
     parts = ("a", "b", "a-b", "-", "to-a")
     runs = [*parts, *("/".join(two) for two in itertools.product(parts, repeat=2))]
     pairs = list(itertools.product(runs, repeat=2))
-    assert len({names.comparison_folder(*pair) for pair in pairs}) == len(pairs)
+    assert len({safe_names.comparison_folder(*pair) for pair in pairs}) == len(pairs)
 
 
 @pytest.mark.parametrize("ids", [["a", "a"], ["a", ""], ["a\nb"], ["x" * 1001]])
 def test_check_ids_unfit_are_refused(ids: list[str]) -> None:
     with pytest.raises(InputError, match=naming("pair")):
-        names.check_ids(pl.Series(ids), "the pair")
+        safe_names.check_ids(pl.Series(ids), "the pair")
 
 
 @pytest.mark.parametrize("relation_id", [".P36", "P.36", "P36 ", "a\\b", "P\u200b36"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.config import described
+from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor
 
@@ -205,7 +205,7 @@ def check_memory(run: Run, gpus: Sequence[Gpu]) -> Finding:
     """Whether the weights fit the memory of the GPUs of one engine, with a fifth to spare."""
     model = run.model
     n_gpus = model.tensor_parallel * model.pipeline_parallel
-    need = described.weights_gb(model)
+    need = model_metadata.weights_gb(model)
     memory = n_gpus * min(gpu.mib for gpu in gpus) * 2**20 / 1e9 * model.gpu_memory_utilization
     weights = f"{need:,.0f}" if need >= 1 else f"{need:.1f}"
     text = f"{model.name} has {weights} GB of weights; {n_gpus} GPUs give {memory:,.0f} GB"

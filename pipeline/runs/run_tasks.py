@@ -21,11 +21,11 @@ from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import computes_on_cores
 from factsweep.pipeline.cluster.ray_cluster import beside_driver
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import cause, progress
+from factsweep.pipeline.decoding import progress, root_cause
 from factsweep.pipeline.decoding.pool import decode_all
-from factsweep.pipeline.decoding.tally import Loading, tally_actor
+from factsweep.pipeline.decoding.progress_counter import Loading, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
-from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.stages.step import Alone, Step
 from factsweep.pipeline.storage.lease import Lease, Writer
@@ -49,7 +49,7 @@ def follow(plan: Plan, writer: Writer) -> None:
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
-        readers = (bar, journal.Beat(plan.run), progress.Metrics(plan.run.name))
+        readers = (bar, run_files.Beat(plan.run), progress.Metrics(plan.run.name))
         n_refused = REFUSED.times
         pending = submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
@@ -69,9 +69,9 @@ def follow(plan: Plan, writer: Writer) -> None:
                 start.check(counts)
                 ray.get(finished)
         except ray.exceptions.RayTaskError as error:
-            raise cause.find_task_error(error) from error
+            raise root_cause.find_task_error(error) from error
         except ray.exceptions.RayError as error:
-            raise cause.wrap_ray_error(error) from error
+            raise root_cause.wrap_ray_error(error) from error
         except KeyboardInterrupt:
             _stop(pending, tally)
             raise
@@ -89,14 +89,14 @@ def _keep_logs(run: Run, tally: Any) -> None:
                 num_cpus=0,
                 max_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )(cause.read_log).remote(Path(log))
+            )(root_cause.read_log).remote(Path(log))
             for node, log in ray.get(tally.logs.remote(), timeout=_LOGS_S)
         ]
         if reads:
             ray.wait(reads, num_returns=len(reads), timeout=_LOGS_S)
         for number, read in enumerate(reads, 1):
             try:
-                journal.write_engine_log(run, number, ray.get(read, timeout=0))
+                run_files.write_engine_log(run, number, ray.get(read, timeout=0))
             except ray.exceptions.RayError as error:
                 lost.append(reason(error))
     except (ray.exceptions.RayError, InputError) as error:
@@ -140,7 +140,7 @@ class _Start:
             f"no engine was ready after cluster.start_s={limit_s:g} seconds: {state}, or wait "
             "longer."
         )
-        raise cause.add_log_lines(error, Path(loading[0].log)) if loading else error
+        raise root_cause.add_log_lines(error, Path(loading[0].log)) if loading else error
 
 
 def _stop(pending: list[Any], tally: Any) -> None:
@@ -280,9 +280,9 @@ class Tasks:
                 finished, pending = ray.wait(pending)
                 self.core_seconds += sum(ray.get(finished))
         except ray.exceptions.RayTaskError as error:
-            raise cause.find_task_error(error) from None
+            raise root_cause.find_task_error(error) from None
         except ray.exceptions.RayError as error:
-            raise cause.wrap_ray_error(error) from error
+            raise root_cause.wrap_ray_error(error) from error
         finally:
             for future in pending:
                 ray.cancel(future)

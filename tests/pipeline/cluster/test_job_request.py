@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.cluster import launchers, order
+from factsweep.pipeline.cluster import job_request, launchers
 from factsweep.pipeline.cluster.launchers import LAUNCHERS
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.compose import choices
@@ -50,7 +50,7 @@ def test_dry_run_prints_the_command_with_the_same_overrides(
     overrides = ["model=llama3-8b", f"cluster={kind}", "benchmark.relations=[P17, P36]", *STORES]
     assert main(["launch", "--dry-run", *overrides]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert order.command(overrides) in printed
+    assert job_request.command(overrides) in printed
 
 
 def test_dry_run_local_prints_the_command_and_runs_nothing(
@@ -147,14 +147,14 @@ TINY = ("model=llama3-8b", "model.id=someone/tiny", "cluster=ray", *STORES)
 def test_launch_hands_the_commit_of_a_branch_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "--dry-run", *TINY]) == 0
     entrypoint = json.loads(capsys.readouterr().out)["entrypoint"]
-    assert entrypoint == order.command([*TINY, f"model.revision={COMMIT}"])
+    assert entrypoint == job_request.command([*TINY, f"model.revision={COMMIT}"])
     assert load(entrypoint.split()[2:]).model.revision == COMMIT
 
 
 def test_launch_model_at_a_commit_asks_no_hub(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = [*TINY, f"model.revision={'c' * 40}"]
     assert main(["launch", "--dry-run", *overrides]) == 0
-    assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(overrides)
+    assert json.loads(capsys.readouterr().out)["entrypoint"] == job_request.command(overrides)
     assert hub.tokens == set()
 
 
@@ -163,7 +163,7 @@ def test_launch_where_no_hub_answers_says_that_no_commit_is_handed_on(
 ) -> None:
     hub.refuse["someone/tiny"] = (503, "")
     assert main(["launch", "--dry-run", *TINY]) == 0
-    assert json.loads(capsys.readouterr().out)["entrypoint"] == order.command(TINY)
+    assert json.loads(capsys.readouterr().out)["entrypoint"] == job_request.command(TINY)
     assert "model.revision=main" in caplog.text
 
 
@@ -335,16 +335,16 @@ def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_encoded_command_passes_the_operator_bash_ray_and_sh_unchanged(
     operator: Callable[[str], str], joined: Callable[[list[str]], str], overrides: list[str]
 ) -> None:
-    bash_words = words(["bash", "-ce", "--"], operator(order.encoded_command(overrides)))
+    bash_words = words(["bash", "-ce", "--"], operator(job_request.encoded_command(overrides)))
     sh_words = words(["sh", "-c"], "factsweep " + joined(bash_words))
     assert sh_words[:2] == ["run", "--percent-encoded"]
-    assert order.decode_overrides(sh_words[2:]) == overrides
+    assert job_request.decode_overrides(sh_words[2:]) == overrides
 
 
 @pytest.mark.parametrize("shell", [["sh", "-c"], ["bash", "-c"]])
 @given(overrides=OVERRIDES)
 def test_command_passes_one_shell_unchanged(shell: list[str], overrides: list[str]) -> None:
-    assert words(shell, order.command(overrides)) == ["run", *overrides]
+    assert words(shell, job_request.command(overrides)) == ["run", *overrides]
 
 
 def test_kuberay_hostile_overrides_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.dates import Date
 from factsweep.operators.matching.lemmas import correct, matches
 from factsweep.operators.matching.quantities import Quantity
-from factsweep.operators.matching.typed import Kind, TypedObjects, n_ambiguous, reader
+from factsweep.operators.matching.typed_answers import Kind, TypedObjects, n_ambiguous, reader
 from factsweep.operators.methods import METHODS
 from factsweep.operators.schemas import empty
 

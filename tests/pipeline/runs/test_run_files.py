@@ -17,8 +17,8 @@ from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
-from factsweep.pipeline.runs import follow as following
-from factsweep.pipeline.runs import journal
+from factsweep.pipeline.runs import run_files
+from factsweep.pipeline.runs import run_tasks as following
 from factsweep.pipeline.runs.run import measure_run, run
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
@@ -46,7 +46,7 @@ def test_journal_has_times_levels_and_what_was_said(small_settings: Settings) ->
     assert lines[0].endswith("begins: tiny on myriadlama-mini (4-template), seed 0")
     assert any("WARNING something odd, [redacted]" in line for line in lines)
     assert lines[-1].endswith(f"done; results in {settings.results}/{settings.name}")
-    assert not any(type(handler).__module__ == journal.__name__ for handler in logs.LOG.handlers)
+    assert not any(type(handler).__module__ == run_files.__name__ for handler in logs.LOG.handlers)
 
 
 def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
@@ -54,9 +54,9 @@ def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
 ) -> None:
     settings = small_settings()
     measure_run(settings, make_here)
-    journal.write_pulse(settings, "stopped", {"answers": 7.0})
+    run_files.write_pulse(settings, "stopped", {"answers": 7.0})
     measure_run(settings, make_here)
-    pulse = journal.read_pulse(settings)
+    pulse = run_files.read_pulse(settings)
     assert pulse is not None
     assert (pulse.state, pulse.counts) == ("done", {"answers": 7.0})
 
@@ -134,7 +134,7 @@ def test_journal_engines_logs_lie_beside_it_and_the_pulse_of_the_run_says_that_i
     names = sorted(path.name for path in folder(settings).iterdir())
     assert [re.sub(r"\d{8}-\d{6}", "…", name) for name in names] == ["engine-…-1.log", "run.log"]
     assert "first prompt, " in (folder(settings) / "run.log").read_text()
-    pulse = journal.read_pulse(settings)
+    pulse = run_files.read_pulse(settings)
     assert pulse is not None
     assert (pulse.state, pulse.pid, pulse.why) == ("done", os.getpid(), None)
     assert pulse.counts["all_answers"] == 83
@@ -158,7 +158,7 @@ def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
 
 def test_keep_hides_secrets(small_settings: Settings) -> None:
     settings = small_settings()
-    journal.write_engine_log(settings, 1, f"Bearer {SECRET}\nValueError: no memory")
+    run_files.write_engine_log(settings, 1, f"Bearer {SECRET}\nValueError: no memory")
     (path,) = folder(settings).iterdir()
     assert path.read_text() == "Bearer [redacted]\nValueError: no memory"
 
@@ -167,7 +167,7 @@ def test_journal_whose_folder_is_removed_meanwhile_begins_anew_there(
     small_settings: Settings,
 ) -> None:
     settings = small_settings()
-    with journal.log_run(settings):
+    with run_files.log_run(settings):
         logs.LOG.info("before")
         shutil.rmtree(folder(settings).parent)
         for text in ("after", "and on"):
@@ -179,9 +179,9 @@ def test_journal_whose_folder_is_removed_meanwhile_begins_anew_there(
 def test_journal_that_is_full_is_set_aside(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "_MOST_BYTES", 100)
+    monkeypatch.setattr(run_files, "_MOST_BYTES", 100)
     settings = small_settings()
-    with journal.log_run(settings):
+    with run_files.log_run(settings):
         for number in range(9):
             logs.LOG.info("line %d, %s", number, "x" * 20)
     names = ["run.log", *(f"run.log.{number}" for number in (1, 2, 3))]
@@ -192,7 +192,7 @@ def test_journal_that_is_full_is_set_aside(
 def test_journal_url_gets_the_lines_at_the_end(small_settings: Settings, tmp_path: Path) -> None:
     settings = small_settings(f"results=file://{tmp_path}/there")
     for _ in range(2):
-        with journal.log_run(settings):
+        with run_files.log_run(settings):
             logs.LOG.info("hello")
     written = (tmp_path / "there" / settings.name / "logs/run.log").read_text()
     assert re.fullmatch(rf"({STAMP} INFO hello\n){{2}}", written)
@@ -202,7 +202,7 @@ def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(str(tmp_path))
-    handler = journal._InStore(store, "run.log")
+    handler = run_files._InStore(store, "run.log")
 
     def log_lines(level: int) -> list[str]:
         handler.handle(logging.LogRecord("x", level, __file__, 0, f"line {level}", None, None))
@@ -211,7 +211,7 @@ def test_journal_in_a_store_has_errors_at_once_and_other_lines_now_and_then(
     assert log_lines(logging.INFO) == []
     assert log_lines(logging.ERROR) == ["line 20", "line 40", ""]
     assert log_lines(logging.INFO)[-2] == "line 40"
-    monkeypatch.setattr(journal, "_PUT_EVERY_S", -1.0)
+    monkeypatch.setattr(run_files, "_PUT_EVERY_S", -1.0)
     assert log_lines(logging.WARNING)[-3:] == ["line 20", "line 30", ""]
     handler.close()
     assert store.get("run.log").count(b"line") == 4
@@ -222,10 +222,10 @@ def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
 ) -> None:
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
     written = list[str]()
-    monkeypatch.setattr(journal, "time", clock)
-    monkeypatch.setattr(journal, "write_pulse", lambda *args: written.append(args[-1]))
+    monkeypatch.setattr(run_files, "time", clock)
+    monkeypatch.setattr(run_files, "write_pulse", lambda *args: written.append(args[-1]))
     run: Any = None
-    beat = journal.Beat(run)
+    beat = run_files.Beat(run)
     for time_s, reason in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
         clock.now = time_s
         beat.waits(reason)

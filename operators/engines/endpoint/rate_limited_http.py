@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from factsweep.operators.engines.endpoint.replies import message_in, parse, status_of_body
+from factsweep.operators.engines.endpoint.response_parsing import message_in, parse, status_of_body
 
 NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
 # Messages of servers that give one completion per request, some with a status of 500.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from factsweep.operators.engines.endpoint.replies import Reply, Usage, as_object
+from factsweep.operators.engines.endpoint.response_parsing import Reply, Usage, as_object
 from factsweep.operators.engines.protocol import Request, Scored, ScoreRequest
 
 _OPTIONAL = ("logprobs", "seed")  # left out where a server does not take them

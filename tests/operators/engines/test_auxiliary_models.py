@@ -15,7 +15,7 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from transformers import AutoModel, AutoTokenizer
 
-from factsweep.operators.engines.measuring import (
+from factsweep.operators.engines.auxiliary_models import (
     BertScore,
     DependencyParser,
     Recipe,
