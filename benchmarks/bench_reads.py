@@ -11,6 +11,7 @@ in a process of its own:
 """
 
 import argparse
+import hashlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -57,7 +58,8 @@ def milliseconds_of_checks(run: Run) -> int:
     (branch,) = planned(run).branches
     spent = [0.0]
     with (
-        patch.object(Artifact, "_is_listed", timed(Artifact._is_listed, spent)),
+        patch.object(hashlib, "sha256", timed(hashlib.sha256, spent)),
+        patch.object(Artifact, "_listed_sha256", timed(Artifact._listed_sha256, spent)),
         patch.object(Artifact, "is_complete", timed(Artifact.is_complete, spent)),
     ):
         branch.step(branch.metrics).run()
@@ -67,10 +69,10 @@ def milliseconds_of_checks(run: Run) -> int:
 def timed(work: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
     """The function; its time is added to the total."""
 
-    def with_time(*arguments: Any) -> Any:
+    def with_time(*arguments: Any, **options: Any) -> Any:
         began = time.perf_counter()
         try:
-            return work(*arguments)
+            return work(*arguments, **options)
         finally:
             spent[0] += time.perf_counter() - began
 
