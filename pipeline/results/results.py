@@ -71,7 +71,7 @@ class Results:
         """Every prompt with its fact, its text and its answer; of one relation, if it is named.
 
         All relations of a large benchmark may not fit into memory at once. Columns:
-        `pipeline.results.past.answers`.
+        `pipeline.results.past_runs.answers`.
 
         Raises:
             InputError: the run asked no such relation, or its artifacts are gone.

@@ -334,7 +334,7 @@ def test_doctor_prints_every_check_and_fails_by_its_exit_code_without_secrets(
     def stumbling() -> list[Finding]:
         raise ValueError("hf_abcdefghijklmnopqrstuvwxyz0123456789")
 
-    monkeypatch.setattr(examination.machine, "check_machine", stumbling)
+    monkeypatch.setattr(examination.machine_checks, "check_machine", stumbling)
     report: Any = tmp_path / "report.txt"
     assert main(["doctor", *overrides, "--json", "--report", str(report)]) == 1
     findings = json.loads(capsys.readouterr().out)
@@ -387,7 +387,7 @@ def test_engine_that_does_not_start_is_told_by_the_log_of_its_process(
         raise RuntimeError("Engine core initialization failed. See root cause above.")
 
     monkeypatch.setattr(model.engines, "load", failing)
-    monkeypatch.setattr(model.cause, "find_own_log", lambda: log)
+    monkeypatch.setattr(model.root_cause, "find_own_log", lambda: log)
     run = small_settings()
     message = naming(run.model.name, "No module named 'torchvision'")
     with pytest.raises(DecodingError, match=message):
