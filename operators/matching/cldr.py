@@ -27,7 +27,7 @@ class TextValue(NamedTuple, Generic[V]):
 def fold_text(text: str) -> str:
     """A text in normal form NFKC without invisible characters, digits as in ASCII.
 
-    >>> folded("８.８４９ km²"), folded("٣")
+    >>> fold_text("８.８４９ km²"), fold_text("٣")
     ('8.849 km^2', '3')
     """
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda run: "^" + run[0].translate(_SUPERSCRIPTS), text)

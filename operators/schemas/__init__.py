@@ -104,7 +104,7 @@ def fit_schema(
         InputError: it names the table, the column, and both types.
 
     >>> schema = pl.Schema({"value": pl.String, "note": pl.String})
-    >>> fitted(pl.DataFrame({"value": [None]}), schema, "triples", ["note"]).dtypes
+    >>> fit_schema(pl.DataFrame({"value": [None]}), schema, "triples", ["note"]).dtypes
     [String, String]
     """
     for column, dtype in schema.items():

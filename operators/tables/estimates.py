@@ -17,7 +17,8 @@ _PERCENT = percent(2)
 def format_share(estimates: pl.DataFrame) -> str:
     """The part of the prompts that was asked.
 
-    >>> asked(pl.DataFrame({"share": [0.01, 0.05]})), asked(pl.DataFrame({"share": [0.01]}))
+    >>> shares = [[0.01, 0.05], [0.01]]
+    >>> tuple(format_share(pl.DataFrame({"share": values})) for values in shares)
     ('1.00% to 5.00%', '1.00%')
     """
     low, high = map(_PERCENT.text, estimates.select(a=pl.min("share"), b=pl.max("share")).row(0))

@@ -20,7 +20,7 @@ def count(n: float, noun: str) -> str:
 def shorten(lines: Sequence[str]) -> str:
     """The first of some lines in a row, long ones cut, and the number of further ones.
 
-    >>> few(["seed: 0 → 1"]), few([*"abcdef"]), few(["a" * 101]) == "a" * 99 + "…"
+    >>> shorten(["seed: 0 → 1"]), shorten([*"abcdef"]), shorten(["a" * 101]) == "a" * 99 + "…"
     ('seed: 0 → 1', 'a; b; c; d; 2 more', True)
     """
     cut = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines[:_LINES]]
@@ -30,7 +30,7 @@ def shorten(lines: Sequence[str]) -> str:
 def join_list(names: Iterable[str], last: str = "and") -> str:
     """Names in a row; "none" where there is none.
 
-    >>> listed(["a", "b", "c"]), listed(["a", "b"], "or"), listed([])
+    >>> join_list(["a", "b", "c"]), join_list(["a", "b"], "or"), join_list([])
     ('a, b and c', 'a or b', 'none')
     """
     *first_names, last_name = [*names] or ["none"]

@@ -134,7 +134,7 @@ def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def redact(value: Any, known_secrets: Collection[str] = ()) -> Any:
     """A nested value without its secrets; a value without secrets stays equal.
 
-    >>> redacted({"hf_token": "abc", "max_tokens": 10, "stores": ["gs://me:pass@bucket"]})
+    >>> redact({"hf_token": "abc", "max_tokens": 10, "stores": ["gs://me:pass@bucket"]})
     {'hf_token': '[redacted]', 'max_tokens': 10, 'stores': ['gs://bucket']}
     """
     clean = redactor(known_secrets)

@@ -43,7 +43,7 @@ def _is_visible(character: str) -> bool:
 def fold_name(name: str) -> str:
     """A name as a file system has it that ignores case and the ways to write an accent.
 
-    >>> folded("P36") == folded("p36"), folded("Caf\u00e9") == folded("Cafe\u0301")
+    >>> fold_name("P36") == fold_name("p36"), fold_name("Caf\u00e9") == fold_name("Cafe\u0301")
     (True, True)
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
@@ -87,7 +87,7 @@ def check_run(name: str) -> None:
 def comparison_folder(first: str, second: str) -> str:
     """The folder of the comparison of two runs.
 
-    >>> compared("gpt2", "night-2026-11-01/gpt2-mini")
+    >>> comparison_folder("gpt2", "night-2026-11-01/gpt2-mini")
     'gpt2/to/night-2026-11-01/gpt2-mini'
     """
     return f"{first}/{_BETWEEN}/{second}"

@@ -251,7 +251,7 @@ def expand_runs(overrides: Sequence[str]) -> list[Expanded]:
     Raises:
         InputError: a pattern matches nothing, or its key has no list of names.
 
-    >>> [run.overrides for run in expanded(["model=gpt2,gpt2-xl", "seed=range(0,2)"])]
+    >>> [run.overrides for run in expand_runs(["model=gpt2,gpt2-xl", "seed=range(0,2)"])]
     [('model=gpt2', 'seed=0'), ('model=gpt2', 'seed=1'), ('model=gpt2-xl', 'seed=0'), \
 ('model=gpt2-xl', 'seed=1')]
     """
@@ -268,7 +268,7 @@ def expand_runs(overrides: Sequence[str]) -> list[Expanded]:
 def gives_several_values(override: str) -> bool:
     """Whether an override gives several values, while a run takes one.
 
-    >>> several("seed=0,1"), several("benchmark.relations=[P17,P36]")
+    >>> gives_several_values("seed=0,1"), gives_several_values("benchmark.relations=[P17,P36]")
     (True, False)
     """
     parsed_override = try_parse(override)

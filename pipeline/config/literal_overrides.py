@@ -39,7 +39,7 @@ def parse(override: str) -> Override:
 def quote(text: str) -> str:
     r"""A text that Hydra reads literally.
 
-    >>> print(quoted("a, b"), quoted("it's"), quoted("${seed}"))
+    >>> print(quote("a, b"), quote("it's"), quote("${seed}"))
     'a, b' 'it\'s' '\${seed}'
     """
     escaped = _INTERPOLATION.sub(r"\1\1\\${", text)

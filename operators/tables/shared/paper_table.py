@@ -228,7 +228,7 @@ def select_scope(metrics: pl.DataFrame, scope: str) -> pl.DataFrame:
 
     >>> runs = pl.DataFrame({"setting": ["zero-shot", "4-random", "4-random"],
     ...     "variant": [None, None, "templates=manual,scope=prompt"]})
-    >>> [asked_with(runs, scope)["variant"].to_list() for scope in ("prompt", "shared")]
+    >>> [select_scope(runs, scope)["variant"].to_list() for scope in ("prompt", "shared")]
     [[None, 'templates=manual'], [None, None]]
     """
     parts = pl.col("variant").fill_null("").str.split(",")

@@ -31,7 +31,7 @@ def relation_name(relation: pl.Expr, label: pl.Expr) -> pl.Expr:
     """A relation as its id and its label; a label that is missing or the id adds nothing.
 
     >>> table = pl.DataFrame({"id": ["P36", "P19"], "label": ["capital", "P19"]})
-    >>> table.select(named(pl.col("id"), pl.col("label")))["id"].to_list()
+    >>> table.select(relation_name(pl.col("id"), pl.col("label")))["id"].to_list()
     ['P36 capital', 'P19']
     """
     suffix = pl.when(label != relation).then(label)
@@ -161,7 +161,7 @@ def add_seeds(table: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
     >>> place = {"model": ["m", "m"], "benchmark": ["b"] * 2, "setting": ["x", "y"]}
     >>> metrics = pl.DataFrame({**place, "variant": [None] * 2, "n_asked": [3, 1]})
-    >>> with_seeds(pl.DataFrame({"setting": ["x"], "F1": [0.5]}), metrics).row(0)
+    >>> add_seeds(pl.DataFrame({"setting": ["x"], "F1": [0.5]}), metrics).row(0)
     ('x', 0.5, '3')
     """
     names = [name for name in SETTING if name in table.columns]
