@@ -177,6 +177,7 @@ REFUSED: dict[tuple[str, ...], list[list[str]]] = {
     ("Did you mean n_bins?",): [["+metrics.n_bin=3"]],
     ("nope",): [["nope=1"], ["model.nope=1"], ["+model.nope=1"], ["+nope=1"]],
     ("a b c",): [["a b c"]],
+    ("max_cost", "model.price_in"): [["max_cost=20"]],
     ("decoding.nope is no known field; decoding has engine, scorer",): [["+decoding.nope=1"]],
     ("model",): [["~model"]],
     ("seed",): [["~seed"]],
