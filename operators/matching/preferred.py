@@ -1,4 +1,4 @@
-"""The distractors that a right answer beats: preferences → the table `add_beaten`."""
+"""The distractors that a right answer beats: preferences → the table `preferred`."""
 
 import polars as pl
 

@@ -111,7 +111,7 @@ better='lower is better', arrow='↓')}
 
 
 def render(template: str, **content: Any) -> str:
-    """The HTML of a page, an estimate or an index, by its template, which names its content."""
+    """The HTML of a page or an index, by its template, which names its content."""
     folder = resources.files("factsweep.operators.pages") / "templates"
     script, style = ((folder / name).read_text("utf-8") for name in ("page.js", "page.css"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

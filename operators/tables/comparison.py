@@ -193,7 +193,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
 
 
 def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> pl.DataFrame:
-    """How facts fare, one row per part (`life.counted`) and one for all, a column per way."""
+    """How facts fare, one row per part (`curve.count_lives`) and one for all, a column per way."""
     by = counts.columns[0]
     wide = counts.pivot("life", index=by, values="n_pairs", aggregate_function="first")
     kinds = [kind for kind in KINDS if kind in wide.columns]

@@ -33,7 +33,7 @@ Report = Callable[[dict[str, float]], bool]
 
 
 class OpenShard:
-    """A shard while it is decoded; `rows` are the prompts to ask (`remaining.todo`).
+    """A shard while it is decoded; `rows` are the prompts that remain (remaining_prompts.py).
 
     The constructor reads the answers so far, and needs no engine.
     """

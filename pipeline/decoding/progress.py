@@ -27,7 +27,7 @@ class Counted(NamedTuple):
     said: tuple[str, str] | None = None
 
 
-# By their names in a tally (tally.py) and in `_figures`.
+# By their names in a progress counter (progress_counter.py) and in `_figures`.
 COUNTS: Mapping[str, Counted] = {
     "prompts": Counted("factsweep_prompts", "Prompts that engines answered"),
     "decoded": Counted("factsweep_answers", "Answers that engines gave"),

@@ -252,7 +252,9 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     try:
         return read_recipe(store, folder).inputs.values()
     except (FileNotFoundError, DamagedFileError) as error:
-        name = f"{folder}/{manifest.NAME}"  # the file itself, because `located` may list less
+        name = (
+            f"{folder}/{manifest.NAME}"  # the file itself, because `locate_artifact` may list less
+        )
         if locate_artifact(store, folder).is_complete() and (
             inputs := store.get_json(name)["inputs"]
         ):

@@ -151,7 +151,7 @@ def manual_rows(
       1 being the best; templates of equal accuracy share their mean rank.
     - `inner_group_consist`, `inter_group_consist`: Consist among the prompts of a pair with the
       same name whose templates are of the same group (a manual one and its paraphrases), and of
-      different groups. With intervals. Null where the groups are not condensed.
+      different groups. With intervals. Null where the groups are not known.
 
     `templates` needs template_id, origin and group.
 

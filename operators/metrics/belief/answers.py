@@ -253,7 +253,7 @@ class Condensed(NamedTuple):
         return self.terms.filter(metric=metric).select(TERMS.names()).sort(_PAIR)
 
     def counts(self, n_failed: pl.DataFrame | None) -> Counts:
-        """The number of answers of each relation; `n_failed` as in `counted`."""
+        """The number of answers of each relation; `n_failed` as in `count_answers`."""
         return count_answers(self.pairs, n_failed, pl.sum("n"))
 
     def estimates(
