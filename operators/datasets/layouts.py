@@ -49,7 +49,7 @@ def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     marks = pl.col("is_manual").str.strip_chars().str.to_lowercase()
     unknown = "row {row} (counted from 0): is_manual is {is_manual!r}; write true or false."
     problems = {unknown: marks.is_not_null() & ~marks.is_in(list(_TRUTHS))}
-    refuse(rows.with_row_index("row"), problems, ["row", "is_manual"])
+    refuse(rows.select("is_manual").with_row_index("row"), problems, ["row", "is_manual"])
     return rows.with_columns(is_manual=marks.replace_strict(_TRUTHS, return_dtype=pl.Boolean))
 
 

@@ -33,7 +33,7 @@ def _arrow_schema(declaration: str, types: Mapping[str, pa.DataType] = _TYPES) -
     return pa.schema([(name, arrow_type(kind)) for name, kind, *_ in _columns(declaration)])
 
 
-_CONTENT = yaml.safe_load((Path(__file__).parent / "tables.yaml").read_text())
+_CONTENT = yaml.safe_load((Path(__file__).parent / "tables.yaml").read_text("utf-8"))
 _STRUCTS = {name: pa.struct(_arrow_schema(text)) for name, text in _CONTENT["types"].items()}
 # The text that declares each table, with its comments; its schema; and its key, the column in which
 # no value may occur twice.

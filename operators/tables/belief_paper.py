@@ -26,7 +26,7 @@ def _read_table(layout: Mapping[str, Any]) -> Table:
     )
 
 
-_LAYOUT = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_LAYOUT = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 TABLES: Mapping[str, Table] = {
     name: _read_table(table) for name, table in _LAYOUT["tables"].items()
 }

@@ -203,7 +203,11 @@ def _of_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
         return _by_hydra(choices)
     path = folders.files("prompt")[prompts[0].partition("=")[2]]
     fields = OmegaConf.load(path)
-    if not OmegaConf.is_dict(fields) or "defaults" in fields or "@package" in path.read_text():
+    if (
+        not OmegaConf.is_dict(fields)
+        or "defaults" in fields
+        or "@package" in path.read_text("utf-8")
+    ):
         return _by_hydra(choices)
     config = deepcopy(_of_files(tuple(c for c in choices if c not in prompts), own_files))
     config.prompt = fields

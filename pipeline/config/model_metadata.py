@@ -474,9 +474,12 @@ def _missing_kernels(quantisation: Mapping[str, Any], device: str, dtype: str) -
     groups = quantisation.get("config_groups", {}).values()
     has_inputs = any((group.get("input_activations") or {}).get("strategy") for group in groups)
     is_packed = method in _INTEGERS or quantisation.get("format") == "pack-quantized"
-    is_w8a8 = has_inputs and not is_packed and not re.search("fp8|float-quantized", formats)
+    is_float = re.search("fp8|float-quantized", formats) is not None
+    is_w8a8 = has_inputs and not is_packed and not is_float
     if device == "cpu":
-        unknown = [name for name in sorted(vllm_source.without_cpu()) if name in formats]
+        is_weights_only = is_float and any(not group.get("input_activations") for group in groups)
+        names = f"{formats} wfp8a16" if is_weights_only else formats
+        unknown = [name for name in sorted(vllm_source.without_cpu()) if name in names]
         if unknown and method != _EXPERTS:
             return f"vLLM has no kernels for {unknown[0].upper()} on CPUs; {_TAKE_COPY}"
         if is_w8a8 and "sse2" in flags and not flags & _VNNI:

@@ -40,15 +40,15 @@ def load(overrides: Sequence[str]) -> Run:
         _in_language(_setting(prompt, benchmark, config.model), benchmark)
         for prompt in _prompts(overrides, config)
     ]
-    fields_of_run: dict[str, Any] = {
-        **{field.name: getattr(config, field.name, None) for field in fields(Run)},
+    own_fields: dict[str, Any] = {
         "benchmark": benchmark,
         "settings": tuple(settings),
         "matching": _matching(config.matching, benchmark),
         "metrics": _options(config.metrics, benchmark),
         "name": config.run_name or _default_name(config, settings),
     }
-    run = Run(**fields_of_run)
+    names = {field.name for field in fields(Run)} - own_fields.keys()
+    run = Run(**{name: getattr(config, name) for name in names}, **own_fields)
     if run.model.source == "endpoint" and run.decoding.engine != "fake":  # which runs here
         served = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
         run = replace(run, decoding=served)

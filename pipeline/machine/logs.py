@@ -5,7 +5,6 @@ import logging
 import re
 import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -64,9 +63,11 @@ def structure_log(text: str, run: str, engine: int) -> str:
         if head := _HEAD.match(line):
             level = head["level"] or head["its_level"]
             local = head["time"] or f"{datetime.now().year}-{head['its_time']}"
-            with suppress(ValueError):
+            try:
                 moment = datetime.strptime(local, _TIME).astimezone(UTC)
                 time = moment.isoformat(timespec="milliseconds")
+            except ValueError:
+                time = None
         if (event := _AT.search(line)) and event[1] == "begins":
             shard = event[2]
         fields = {"time": time, "level": level, "run": run, "engine": engine, "shard": shard}

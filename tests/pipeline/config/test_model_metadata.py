@@ -321,6 +321,7 @@ def test_quantised_weights_that_the_device_computes_wrongly_or_not_at_all_are_re
     int8 = _compressed("int-quantized", "token", num_bits=8, type="int")
     int4 = _compressed("pack-quantized", None, num_bits=4, type="int")
     float8 = _compressed("float-quantized", "token", num_bits=8, type="float")
+    weights_only = _compressed("float-quantized", None, num_bits=8, type="float")
     nvfp4 = _compressed("nvfp4-pack-quantized", None, num_bits=4, type="float")
     awq, fp8 = {"quant_method": "awq", "bits": 4}, {"quant_method": "fp8"}
     cases: list[tuple[dict[str, Any], str, Any, str, str | None]] = [
@@ -337,6 +338,7 @@ def test_quantised_weights_that_the_device_computes_wrongly_or_not_at_all_are_re
         (fp8, "bfloat16", amx, "cpu", None),
         (fp8, "float32", amx, "cpu", "model.dtype=bfloat16"),
         (nvfp4, "bfloat16", amx, "cpu", "NVFP4"),
+        (weights_only, "bfloat16", amx, "cpu", "WFP8A16"),
         ({"quant_method": "nosuch", "bits": 4}, "bfloat16", amx, "cpu", "no such scheme"),
         ({"quant_method": "bitsandbytes"}, "bfloat16", 9.0, "cuda", "no such scheme"),
         ({"quant_method": "auto-round", "bits": 4}, "bfloat16", avx512, "cpu", None),
