@@ -6,7 +6,7 @@ listed, too.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -258,11 +258,9 @@ def review_templates(
     objects_by_relation = facts.group_by("language", "relation", maintain_order=True).agg("object")
     for language, relation, labels in objects_by_relation.iter_rows():
         texts = templates.get(language, {}).get(relation, ())
-        n_before = len(usable)
+        n_before, objects = len(usable), [normalise_text(label) for label in labels]
         for number, text in enumerate(texts):
-            finding, is_left_out = _finding(
-                text, language, map(normalise_text, labels), texts[:number]
-            )
+            finding, is_left_out = _finding(text, language, objects, texts[:number])
             if finding:
                 findings.append((None, language, relation, text, finding, is_left_out))
             if not is_left_out:
@@ -300,7 +298,7 @@ def plain_rows(facts: pl.DataFrame, templates: pl.DataFrame) -> pl.DataFrame:
 
 
 def _finding(
-    text: str, language: str, objects: Iterable[str], earlier: Sequence[str]
+    text: str, language: str, objects: Sequence[str], earlier: Sequence[str]
 ) -> tuple[str, bool]:
     """A finding about a template (empty: none), and whether it is left out."""
     if not has_slots(text):

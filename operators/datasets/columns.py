@@ -39,7 +39,7 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
     """
     schema = rows.collect_schema()
     types = {column.name: " or ".join(map(type_name, column.types)) for column in expected}
-    problems, mapping = [], []
+    problems, mapping = list[str](), dict[str, str]()
     for column in expected:
         dtype = schema.get(column.name)
         if dtype in column.types:
@@ -50,11 +50,12 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
             )
         elif column.required:
             problems.append(f"column {column.name} is missing")
-        free = [name for name in schema if name not in types and schema[name] in column.types]
-        names = (column.name, *column.other_names)
-        guesses = [guess for name in names for guess in get_close_matches(name, free, 1)]
         if column.required or dtype is not None:
-            mapping.append(f"  {column.name}: {{from: {guesses[0] if guesses else '…'}}}")
+            taken = types.keys() | mapping.values()
+            free = [name for name in schema if name not in taken and schema[name] in column.types]
+            names = (column.name, *column.other_names)
+            guesses = (guess for name in names for guess in get_close_matches(name, free, 1))
+            mapping[column.name] = next(guesses, "…")
     if problems:
         required = {column.name: "" if column.required else "?" for column in expected}
         names_expected = (f"{name}{required[name]}: {dtype}" for name, dtype in types.items())
@@ -62,7 +63,8 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
             f"{', '.join(problems)}; map the columns of {layout} in the catalog entry, or rename "
             f"those of the file.\n  expected: {', '.join(names_expected)}\n  found: "
             f"{', '.join(f'{name}: {type_name(dtype)}' for name, dtype in schema.items())}\n"
-            "Under `columns` in the catalog entry this would fit:\n" + "\n".join(mapping)
+            "Under `columns` in the catalog entry this would fit:\n"
+            + "\n".join(f"  {name}: {{from: {guess}}}" for name, guess in mapping.items())
         )
 
 

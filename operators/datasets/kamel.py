@@ -6,6 +6,7 @@ XMLSchema#dateTime. There are no ids of subjects: a subject_id is the row's spli
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -307,6 +308,7 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
     for relation_id, text in facts.templates.select("relation_id", "text").iter_rows():
         question = text.replace(" [Y]", "", 1).replace("[X]", "[S]")
         files[QUESTIONS] += f"{relation_id}, {question}\n"
+    lines = defaultdict[str, list[str]](list)
     for pair in facts.pairs.iter_rows(named=True):
         ids, answers = [], []
         for object_id, labels in (entity.values() for entity in pair["objects"]):
@@ -323,5 +325,5 @@ def files_from_facts(facts: Facts) -> dict[str, str]:
         else:
             row["obj_label"] = [answer["chosen"] for answer in answers]
         name = f"{pair['relation_id']}/{pair['split']}.jsonl"
-        files[name] = files.get(name, "") + json.dumps(row, ensure_ascii=False) + "\n"
-    return files
+        lines[name].append(json.dumps(row, ensure_ascii=False) + "\n")
+    return files | {name: "".join(of_file) for name, of_file in lines.items()}

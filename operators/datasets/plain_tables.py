@@ -253,6 +253,8 @@ def parse_list(text: str | None, name: str, row: int) -> list[Any] | None:
 
 def _joins_texts(text: str) -> bool:
     """Whether Python joined neighbours that no comma parts: `['a' 'b']`, as NumPy prints a list."""
+    if not re.search(r"""['"]\s+['"]""", text):  # few texts have it, and tokens are slow
+        return False
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     kinds = [token.type for token in tokens if token.type != tokenize.NL]
     return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))

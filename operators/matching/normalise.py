@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -107,11 +108,15 @@ class Normaliser:
         nlp = self._nlp
         # The zone keeps a long-lived worker from growing: without it spaCy's vocabulary remembers
         # every string that it has ever seen.
+        is_installed = language_of(self.pipeline) is None
         with _ONE_THREAD, nlp.memory_zone():
-            if language_of(self.pipeline) is None:
-                joined = [self._joined_lemmas(doc) for doc in nlp.pipe(parts)]
-            else:
-                joined = [_word_lemmas(self, part) for part in parts]
+            cache = _lemma_cache(self.pipeline)
+            new_parts = [part for part in parts if part not in cache]
+            docs = nlp.pipe(new_parts) if is_installed else map(nlp.tokenizer, new_parts)
+            cache.update(zip(new_parts, map(self._joined_lemmas, docs), strict=True))
+            joined = [cache[part] for part in parts]
+            for part in list(islice(cache, max(0, len(cache) - _REMEMBERED))):
+                del cache[part]
         return pl.DataFrame({"part": parts, "lemmas": pl.Series(joined, dtype=pl.String)})
 
     def _joined_lemmas(self, tokens: "Doc") -> str | None:
@@ -189,10 +194,10 @@ class Normaliser:
         return installed(self.pipeline) if language is None else _blank(language)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _word_lemmas(normaliser: Normaliser, part: str) -> str | None:
-    """The joined lemmas of a part; the words of one relation often recur in the next."""
-    return normaliser._joined_lemmas(normaliser._nlp.tokenizer(part))
+@lru_cache(maxsize=4)
+def _lemma_cache(_pipeline: str) -> dict[str, str | None]:
+    """The joined lemmas of the latest parts; those of one relation often recur in the next."""
+    return {}
 
 
 def language_of(pipeline: str) -> str | None:

@@ -319,15 +319,15 @@ def _split(texts: pl.DataFrame, apart: pl.DataFrame, matching: Matching) -> pl.D
 
 def _count_matched(answered: pl.DataFrame, gold: pl.DataFrame) -> pl.DataFrame:
     """pair_id, n_found: right answers that each have a given answer of their own, if any has."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
     hits = answered.join(gold, on=["pair_id", "answer"])
     is_disputed = pl.col("gold").n_unique().over("pair_id", "answer").max().over("pair_id") > 1
     simple = hits.filter(~is_disputed).group_by("pair_id")
     counts = simple.agg(n_found=pl.col("gold").n_unique().cast(pl.Int64))
     rows = []
     for pair_hits in hits.filter(is_disputed).partition_by("pair_id"):
+        from scipy.sparse import csr_array  # seldom needed, and slow to import
+        from scipy.sparse.csgraph import maximum_bipartite_matching
+
         places = pair_hits.select(pl.col("gold", "answer").rank("dense").cast(pl.Int64) - 1)
         graph = csr_array((np.ones(len(places)), places.to_numpy().T))
         n_matched = int((maximum_bipartite_matching(graph) >= 0).sum())

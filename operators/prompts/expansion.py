@@ -245,7 +245,7 @@ def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame
     sizes = templates.group_by("relation_id").len("n_templates")
     pairs = facts.pairs.select("pair_id", "relation_id", n_names=pl.col("subjects").list.len())
     random = pl.Series("random", seeds.keys(seed, "calibration", pairs["pair_id"]), pl.UInt64)
-    rank = places(seed, "calibration", pairs["pair_id"])
+    rank = random.rank("ordinal").cast(pl.UInt32) - 1
     rows = pairs.with_columns(random, calibration_rank=rank).join(sizes, on="relation_id")
     choice = pl.col("random") % (pl.col("n_names") * pl.col("n_templates")).cast(pl.UInt64)
     rows = rows.with_columns(

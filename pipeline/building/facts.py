@@ -152,10 +152,11 @@ def _write_sheet(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Itera
                 continue
             manual = pl.DataFrame([(relation, text) for text in texts], MANUAL, orient="row")
             n_each = -(-(model.n - len(texts)) // len(texts))
-            paraphrases = request_paraphrases(replace(model, n=n_each), manual, answers)[
-                "paraphrase"
-            ]
-            templates[language][relation] = [*texts, *paraphrases][: model.n]
+            sentences = [*texts]
+            if n_each:
+                paraphrases = request_paraphrases(replace(model, n=n_each), manual, answers)
+                sentences.extend(paraphrases["paraphrase"])
+            templates[language][relation] = sentences[: model.n]
     text = yaml.safe_dump(templates, sort_keys=False, allow_unicode=True, width=1000)
     sheet.write_text(_TEMPLATES_HEAD + text, encoding="utf-8")
     source = "that fit any relation" if model is None else f"of {model.name}"

@@ -101,11 +101,13 @@ def _kept(store: Store) -> Iterator[pl.DataFrame]:
             LOG.warning("%s holds no rows of costs; it is left out.", store.where(name))
 
 
-def publish_rates(plan: Plan) -> None:
-    """Keep the rates of a finished run in its store."""
-    rows = collect_costs(plan).drop_nulls("hardware")
+def publish_rates(plan: Plan) -> pl.DataFrame:
+    """Keep the rates of a finished run in its store; returns its costs."""
+    costs = collect_costs(plan)
+    rows = costs.drop_nulls("hardware")
     if rows.height:
         write_rates(plan.store, rows, plan.run.name)
+    return costs
 
 
 def write_rates(store: Store, rows: pl.DataFrame, source: str) -> None:

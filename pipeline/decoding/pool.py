@@ -116,8 +116,9 @@ class Queue:
         self._n_begun += 1
         for artifact in branch.answered():
             if not artifact.is_complete():
-                begin(branch, add_lease(artifact, self._leases))
-                forget_trials(add_lease(artifact, self._leases))
+                leased = add_lease(artifact, self._leases)
+                begin(branch, leased)
+                forget_trials(leased)
         shards = [
             replace(shard, artifact=add_lease(shard.artifact, self._leases))
             for shard in list_branch_work(run, branch)

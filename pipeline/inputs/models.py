@@ -103,9 +103,11 @@ def _attached(model: Model) -> dict[str, Any]:
         content["adapter"] = adapters.content(model.adapter)
     arguments = {}
     for name, text in texts(in_recipe(model)["engine"], "engine"):
+        is_there = False
         with suppress(OSError, ValueError):  # too long for a path
-            if Path(text).exists():
-                arguments[name] = digests.digest_files(digests.list_files(Path(text)))
+            is_there = Path(text).exists()
+        if is_there:
+            arguments[name] = digests.digest_files(digests.list_files(Path(text)))
     return {**content, "arguments": arguments} if arguments else content
 
 
@@ -128,8 +130,8 @@ def verify(weights: Weights) -> None:
     """
     model = weights.model
     if model.source == "hub":
-        content = {**_own_content(model, weights.revision), **_attached(model)}
-        is_same = not weights.content or weights.content == content
+        own = _own_content(model, weights.revision)
+        is_same = not weights.content or weights.content == {**own, **_attached(model)}
     else:
         is_same = resolve(model) == weights
     if not is_same:

@@ -68,12 +68,18 @@ _PER_SEED = ("seed", "repetition")
 
 
 def write(
-    plan: Plan, seconds: dict[str, float], earlier: Record = _NOTHING, *, is_new: bool = False
+    plan: Plan,
+    seconds: dict[str, float],
+    earlier: Record = _NOTHING,
+    spent: pl.DataFrame | None = None,
+    *,
+    is_new: bool = False,
 ) -> pl.DataFrame:
     """Write the run's results; returns its metrics.
 
     `earlier` is the present run.json. The times and costs of the artifacts are kept from it if it
-    is of the same run and nothing was computed (not `is_new`).
+    is of the same run and nothing was computed (not `is_new`). `spent` are the costs of the plan
+    (schema SPENT), if they were collected already.
     """
     store = Store(plan.run.folder)
     is_kept = not is_new and earlier.get("artifacts") == record.artifacts(plan)
@@ -85,7 +91,7 @@ def write(
             "seconds": seconds,
             "started": started.isoformat(timespec="seconds"),
             "cost": record.cost(plan),
-            "spent": collect_costs(plan).to_dicts(),
+            "spent": (collect_costs(plan) if spent is None else spent).to_dicts(),
         }
     content = record.record(plan, costs)
     past_record = json.loads(json.dumps(content))

@@ -161,7 +161,7 @@ def _estimated(
 
 def _ask(plan: Plan) -> None:
     """Ask the missing prompts, and warn where a budget is too small."""
-    if not is_answered(plan):
+    if not _is_answered(plan):
         run_files.log_start(plan)
         log_warnings(plan)
         if plan.run.answers is None:
@@ -186,7 +186,7 @@ def _write(full_plan: Plan, run: Run, rows: pl.DataFrame, lines: Sequence[str] =
         store.put(name, content)
 
 
-def is_answered(plan: Plan) -> bool:
+def _is_answered(plan: Plan) -> bool:
     """Whether all prompts that a plan asks have an answer, or a reason for having none."""
     if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
         return False

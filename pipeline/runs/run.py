@@ -104,10 +104,9 @@ def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
                 make(plan)
                 while not is_settled():  # an input was computed again, with other content
                     make(plan)
-            if settings.answers is None:
-                costs.publish_rates(plan)
+            spent = costs.publish_rates(plan) if settings.answers is None else None
             seconds = {"total": round(time.monotonic() - started, 1)}
-            metrics = report.write(plan, seconds, earlier, is_new=is_new)
+            metrics = report.write(plan, seconds, earlier, spent, is_new=is_new)
             break
         except DamagedFileError as damage:
             repair(plan, damage, renewed)

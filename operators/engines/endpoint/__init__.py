@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
@@ -187,24 +186,32 @@ class EndpointEngine:
 
     async def _result(self, request: AnyRequest) -> Any:
         """The answer to a request, or why there is none, with the tokens of all replies to it."""
-        from openai import OpenAIError
-
         RETRIES.set(retries := Retries())
-        is_known = self._dialect.is_known_for(request)
-        async with nullcontext() if is_known else self._first_sample:
-            began = time.monotonic()
-            result: Answer | Scored | NextLogprobs | Refused
-            try:
-                result = await self._ask(request)
-            except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
-                result = await self._diagnosis.explain(request, error, began)
-            else:
-                self._diagnosis.note_answer()
+        result = None
+        if not self._dialect.is_known_for(request):
+            async with self._first_sample:
+                if not self._dialect.is_known_for(request):  # no reply has shown it meanwhile
+                    result = await self._answer_or_reason(request)
+        if result is None:
+            result = await self._answer_or_reason(request)
         return replace(
             result,
             n_prompt_tokens=result.n_prompt_tokens + retries.billed["prompt_tokens"],
             n_output_tokens=(result.n_output_tokens or 0) + retries.billed["completion_tokens"],
         )
+
+    async def _answer_or_reason(
+        self, request: AnyRequest
+    ) -> Answer | Scored | NextLogprobs | Refused:
+        from openai import OpenAIError
+
+        began = time.monotonic()
+        try:
+            result = await self._ask(request)
+        except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
+            return await self._diagnosis.explain(request, error, began)
+        self._diagnosis.note_answer()
+        return result
 
     async def _ask(self, request: AnyRequest) -> Answer | Scored | NextLogprobs:
         """The answer of the server.

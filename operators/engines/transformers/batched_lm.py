@@ -196,10 +196,17 @@ class CandidatesLM:
             places = [len(texts[index]) - 1 - n_read for index in indices]
             logits = self._logits([texts[i][n_read:] for i in batch], rows, places, copies)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            for index, row, total in zip(indices, logits, logits.logsumexp(-1), strict=True):
-                _, tokens, ending = branches[index]
-                of_ending = float(row[list(ending)].logsumexp(-1) - total)
-                logprobs[index] = BranchLogprobs((row[list(tokens)] - total).tolist(), of_ending)
+            nodes, totals = [branches[index] for index in indices], logits.logsumexp(-1)
+            cells = [(row, token) for row, node in enumerate(nodes) for token in node.tokens]
+            of_row, of_token = torch.tensor(cells, dtype=torch.long).reshape(-1, 2).T
+            # Each transfer from a device waits for it, so a batch has only two.
+            values = iter((logits[of_row, of_token] - totals[of_row]).tolist())
+            by_node = zip(logits, nodes, strict=True)
+            ends = torch.stack([row[list(node.ending)].logsumexp(-1) for row, node in by_node])
+            endings = (ends - totals).tolist()
+            for index, node, ending in zip(indices, nodes, endings, strict=True):
+                of_tokens = list(islice(values, len(node.tokens)))
+                logprobs[index] = BranchLogprobs(of_tokens, ending)
         return [logprobs[index] for index in range(len(branches))]
 
     def _logits(

@@ -49,7 +49,7 @@ def test_normalise_repeated_texts_keep_their_places(normaliser: Normaliser) -> N
 
 
 def test_normalise_word_is_read_once_per_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
-    normalise._word_lemmas.cache_clear()
+    normalise._lemma_cache.cache_clear()
     read: list[str] = []
     joined = Normaliser._joined_lemmas
 
