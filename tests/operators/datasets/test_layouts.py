@@ -41,6 +41,11 @@ def same(rows: pl.DataFrame | pl.LazyFrame, expected: pl.DataFrame) -> None:
     assert_frame_equal(read.pairs, right.pairs)
 
 
+def test_rows_truth_values_as_texts_are_read_beside_any_other_column(rows: pl.DataFrame) -> None:
+    texts = rows.with_columns(pl.col("is_manual").cast(pl.String), row=pl.lit(7))
+    same(texts, rows)
+
+
 def test_plain_table_needs_no_ids_and_no_marks() -> None:
     facts = facts_from_rows(
         pl.LazyFrame(
