@@ -179,7 +179,7 @@ def _watch(settings: "Run") -> int:
     from factsweep.pipeline.runs.status import watch
 
     try:
-        with Meter(settings.name, settings.log) as meter:
+        with Meter(settings.name) as meter:
             return watch(settings, meter)
     except KeyboardInterrupt:  # ends watching, not the run
         return StoppedError.exit_code

@@ -1,7 +1,7 @@
 """Run: the settings of one command; Config: the composition of conf/ that it is built from."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -46,7 +46,6 @@ class _Given:
         _AnySeed | None, NoNumber("it says which of the prompts are asked, not what is answered")
     ]
     target: Annotated[Text | None, _UNTIL]
-    log: Annotated[Literal["text", "json"], NoNumber("it says how log lines are written")]
 
 
 @dataclass(frozen=True)

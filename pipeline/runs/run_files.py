@@ -35,12 +35,12 @@ from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "logs"
+_NAME = f"{_FOLDER}/run.log"
 _MOST_BYTES = 10 * 2**20  # of a log before it is rotated
 _KEPT = 3  # rotated logs
 _PUT_EVERY_S = 20.0  # into an object store, in two calls
 _MOST_ENGINES = 200  # whose logs are kept
 _STOPS = (KeyboardInterrupt, StoppedError)
-_NAMES: dict[logs.Form, str] = {"text": "run.log", "json": "run.jsonl"}
 PULSE = "progress.json"
 _BEAT_EVERY_S = 5.0
 
@@ -53,11 +53,10 @@ def log_run(run: Run) -> Iterator[None]:
 
     An error that is no InputError gets notes on the folders of the run.
     """
-    store, name = Store(run.folder), f"{_FOLDER}/{_NAMES[run.log]}"
+    store = Store(run.folder)
     is_local = "://" not in store.root
-    handler = _InFolder(Path(store.root) / name) if is_local else _InStore(store, name)
-    handler.setFormatter(logs.formatter(run.log, run.name))
-    logs.use(run.log)
+    handler = _InFolder(Path(store.root) / _NAME) if is_local else _InStore(store, _NAME)
+    handler.setFormatter(logs.FORMATTER)
     level = logs.LOG.level
     logs.LOG.setLevel(logging.INFO)
     logs.LOG.addHandler(handler)
@@ -72,7 +71,7 @@ def log_run(run: Run) -> Iterator[None]:
         _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
         if not isinstance(error, InputError):
             artifacts = Store(run.artifacts).where()
-            error.add_note(f"log: {store.where(name)}, with those of the engines")
+            error.add_note(f"log: {store.where(_NAME)}, with those of the engines")
             error.add_note(f"published so far: {artifacts}/; the next run resumes from there")
         raise
     finally:
@@ -113,10 +112,8 @@ def log_start(plan: Plan) -> None:
 def write_engine_log(run: Run, number: int, text: str) -> None:
     """Write the log of an engine next to that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    store, text, suffix = Store(run.folder), hidden(text), "log"
-    if run.log == "json":
-        text, suffix = logs.structure_log(text, run.name, number), "jsonl"
-    store.put(f"{_FOLDER}/engine-{stamp}-{number}.{suffix}", text.encode())
+    store = Store(run.folder)
+    store.put(f"{_FOLDER}/engine-{stamp}-{number}.log", hidden(text).encode())
     names = [name for name in store.names(_FOLDER) if name.startswith("engine-")]
     for name in names[:-_MOST_ENGINES]:
         store.drop(f"{_FOLDER}/{name}")

@@ -47,7 +47,7 @@ def follow(plan: Plan, writer: Writer) -> None:
         FactsweepError: a task failed, or Ray did.
     """
     tally = tally_actor(plan.run.cluster)
-    with Meter(f"decode {plan.run.model.name}", plan.run.log) as meter:
+    with Meter(f"decode {plan.run.model.name}") as meter:
         bar = progress.Bar(meter, plan.run.cluster.start_s)
         readers = (bar, run_files.Beat(plan.run), progress.Metrics(plan.run.name))
         n_refused = REFUSED.times

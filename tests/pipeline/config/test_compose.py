@@ -77,7 +77,7 @@ def test_composed_equals_what_hydra_composes_of_all_at_once(subtests: pytest.Sub
     """Files are composed once for all runs that choose the same, and values set afterwards."""
     for overrides in (
         ["seed=1", "seed=2"],
-        ["prompt=zero-shot", "run_name='a b'", "prompt.style=question", "log=null"],
+        ["prompt=zero-shot", "run_name='a b'", "prompt.style=question", "budget=null"],
         ["seed=3", "model=gpt2", "benchmark.relations=[P17,P36]", "max_cost=1.5"],
         ["++model.engine.max_num_seqs=4", "model.revision=abc", "~decoding.stop"],
         ["hydra.run.dir=x", "decoding.samples={n_prompts: 3}", "cluster.launch=null"],

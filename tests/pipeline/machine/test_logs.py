@@ -1,7 +1,5 @@
-"""Log lines as JSON, of a run and of an engine; live lines; streams that cannot be written."""
+"""Notes of shards; live lines; streams that cannot be written."""
 
-import json
-import logging
 import os
 import re
 import shlex
@@ -22,25 +20,6 @@ WRITTEN = """loading
 Traceback (most recent call last):
 RuntimeError: no kernel image
 """
-
-
-def test_structured_line_has_time_level_run_engine_and_shard() -> None:
-    objects = [json.loads(line) for line in logs.structure_log(WRITTEN, "sweep", 3).splitlines()]
-    assert [each["message"] for each in objects] == WRITTEN.splitlines()
-    assert {(each["run"], each["engine"]) for each in objects} == {("sweep", 3)}
-    assert [each["level"] for each in objects] == ["INFO"] * 3 + ["WARNING"] * 3
-    assert [each["shard"] for each in objects] == [None] * 2 + [
-        "generations/f0/generations/P36.0001"
-    ] * 4
-    assert objects[0]["time"] is None
-    assert objects[1]["time"] < objects[2]["time"] < objects[3]["time"] == objects[5]["time"]
-
-
-def test_formatter_json_names_the_run() -> None:
-    record = logging.makeLogRecord({"msg": "done", "levelname": "INFO"})
-    line = json.loads(logs.formatter("json", "sweep").format(record))
-    assert list(line) == ["time", "level", "run", "engine", "shard", "message"]
-    assert (line["run"], line["engine"], line["message"]) == ("sweep", None, "done")
 
 
 def test_note_of_a_shard_is_none_of_a_death() -> None:

@@ -1,6 +1,5 @@
 """The log of a run, and where things lie when it fails."""
 
-import json
 import logging
 import os
 import re
@@ -61,22 +60,6 @@ def test_run_that_was_stopped_with_all_answered_is_done_by_the_next(
     assert (pulse.state, pulse.counts) == ("done", {"answers": 7.0})
 
 
-def test_journal_json_is_one_object_a_line(small_settings: Settings) -> None:
-    def make(plan: Plan) -> None:
-        logs.LOG.warning('a "quoted"\nsentence, %s', SECRET)
-        make_here(plan)
-
-    settings = small_settings("log=json")
-    measure_run(settings, make)
-    rows = [json.loads(line) for line in (folder(settings) / "run.jsonl").read_text().splitlines()]
-    assert all(list(row) == ["time", "level", "run", "engine", "shard", "message"] for row in rows)
-    assert {(row["run"], row["engine"], row["shard"]) for row in rows} == {
-        (settings.name, None, None)
-    }
-    assert {row["level"] for row in rows} == {"INFO", "WARNING"}
-    assert any(row["message"] == 'a "quoted"\nsentence, [redacted]' for row in rows)
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_journal_has_the_error_with_time_and_level(
     small_settings: Settings,
@@ -89,20 +72,14 @@ def test_journal_has_the_error_with_time_and_level(
         raise DecodingError(f"no engine was ready for {SECRET}.")
 
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    for form, name in (("text", "run.log"), ("json", "run.jsonl")):
-        settings = small_settings(f"log={form}", f"run_name={form}")
-        with pytest.raises(DecodingError):
-            measure_run(settings, fail)
-        line = (folder(settings) / name).read_text().splitlines()[-1]
-        sentence = "ended by DecodingError: no engine was ready for [redacted]."
-        if form == "text":
-            assert re.fullmatch(rf"{STAMP} ERROR {re.escape(sentence)}", line)
-        else:
-            row = json.loads(line)
-            assert (row["level"], row["message"]) == ("ERROR", sentence)
-            assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", row["time"])
+    settings = small_settings()
+    with pytest.raises(DecodingError):
+        measure_run(settings, fail)
+    line = (folder(settings) / "run.log").read_text().splitlines()[-1]
+    sentence = "ended by DecodingError: no engine was ready for [redacted]."
+    assert re.fullmatch(rf"{STAMP} ERROR {re.escape(sentence)}", line)
     elsewhere = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert len(elsewhere) == (0 if terminal else 2)  # a terminal gets the sentence of the command
+    assert len(elsewhere) == (0 if terminal else 1)  # a terminal gets the sentence of the command
 
 
 def test_journal_failed_run_says_where_things_lie(
