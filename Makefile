@@ -16,8 +16,7 @@ BENCHMARK ?= myriadlama
 CLUSTER ?= local
 KILLS ?= 500
 NIGHTLY ?= demo
-RUN ?= $(MODEL)-$(BENCHMARK)
-sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper run_name=$(RUN) cluster=$(CLUSTER) $(ARGS)
+sweep_arguments = model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper $(if $(RUN),run_name=$(RUN)) cluster=$(CLUSTER) $(ARGS)
 
 # What loads the same weights, or the same Ray, is in one process; the rest, by module, fill the others. Fast tests wait
 # for a Ray or a server now and then, and are shared by three; the others, by two, fill two cores by what they start.

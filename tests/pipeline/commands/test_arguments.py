@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -156,6 +157,22 @@ def test_make_without_a_model_says_so_before_anything_is_installed(target: str) 
     assert process.returncode == 2
     assert "MODEL is missing; one of:" in process.stderr
     assert "setup" not in process.stderr
+
+
+def make_words(*variables: str) -> list[str]:
+    """The words that `make sweep` gives to `factsweep launch`."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("RUN", "MAKEFLAGS")}
+    command = ["make", "-n", "-C", str(ROOT), "sweep", "PYTHON=true", *variables]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (line,) = (line for line in process.stdout.splitlines() if "factsweep launch" in line)
+    return shlex.split(line)[2:]
+
+
+def test_make_sweep_names_a_run_as_launch_does_unless_it_is_given_a_name() -> None:
+    words = ["model=opt-1.3b", "benchmark=kamel-mini", "sweep=paper", "cluster=local"]
+    variables = ["MODEL=opt-1.3b", "BENCHMARK=kamel-mini"]
+    assert make_words(*variables) == words
+    assert "run_name=mine" in make_words(*variables, "RUN=mine")
 
 
 def test_model_show_is_yaml_and_a_prompt_as_the_model_reads_it(
