@@ -35,9 +35,8 @@ _LOCK = threading.Lock()
 _AT_WORK: list[Path] = []  # the file of this process, once per block that it is in
 
 
-@contextmanager
-def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
-    """A running Ray during the block; `offline`: its workers must not ask the hub."""
+def check_engine(run: Run) -> None:
+    """Refuse an engine that is not installed, or cannot compute with the weights on this device."""
     if run.engine.version() == NOT_INSTALLED:
         raise InputError(
             f"{run.engine.name} is not installed, which answers the prompts; {run.engine.install}."
@@ -49,6 +48,12 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
             "decoding.determinism=batch_invariant needs an NVIDIA GPU: vLLM's CPU build has no "
             "such kernels. Set it to default; the flip rate in the table is the noise that is left."
         )
+
+
+@contextmanager
+def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
+    """A running Ray during the block; `offline`: its workers must not ask the hub."""
+    check_engine(run)
     import ray
     from ray._private import worker
 

@@ -18,14 +18,13 @@ from factsweep.pipeline.config.budget import (
     parse_target,
 )
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.decoding import remaining_prompts
-from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.estimates import Controls
 from factsweep.pipeline.results.notes import treated
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, note_use
+from factsweep.pipeline.runs.preflight import check_plan, is_answered
 from factsweep.pipeline.runs.run import (
     check_answers,
     compute,
@@ -65,6 +64,7 @@ def estimate(settings: Run) -> pl.DataFrame:
     controls = estimates.find_controls(full_plan)
     for control in controls.values():
         estimates.warn_of_missing(settings, control)
+    check_plan(sampled(full_plan))
     with run_files.log_run(settings):
         if settings.target is None:
             tables = _estimated(full_plan, settings, controls)
@@ -161,7 +161,7 @@ def _estimated(
 
 def _ask(plan: Plan) -> None:
     """Ask the missing prompts, and warn where a budget is too small."""
-    if not _is_answered(plan):
+    if not is_answered(plan):
         run_files.log_start(plan)
         log_warnings(plan)
         if plan.run.answers is None:
@@ -184,10 +184,3 @@ def _write(full_plan: Plan, run: Run, rows: pl.DataFrame, lines: Sequence[str] =
     files = estimates.files(sampled(replace(full_plan, run=run)), rows, lines)
     for name, content in files.items():
         store.put(name, content)
-
-
-def _is_answered(plan: Plan) -> bool:
-    """Whether all prompts that a plan asks have an answer, or a reason for having none."""
-    if not all(step.artifact.is_complete() for step in plan.steps if step.stage is not None):
-        return False
-    return not any(remaining_prompts.count_left(list_work(plan)))

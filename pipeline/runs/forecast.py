@@ -28,8 +28,8 @@ from factsweep.pipeline.decoding.remaining_prompts import (
     requests_per_prompt,
     sum_costs,
 )
-from factsweep.pipeline.inputs import catalog, models
-from factsweep.pipeline.stages import facts as facts_stage
+from factsweep.pipeline.inputs import models
+from factsweep.pipeline.runs.preflight import read_sources
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand, ends
 from factsweep.pipeline.stages.plan import Branch, Plan, asked, warnings
@@ -79,10 +79,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     run = plan.run
     if run.answers is None and not all(b.answers.is_complete() for b in plan.branches):
         check_weights(run, run.model)
-    facts = facts_stage.read(run.benchmark)
-    if run.method.ask.knowledge_base:
-        entry = catalog.entry_of_benchmark(run.benchmark)
-        facts = replace(facts, knowledge_base=facts_stage.read_knowledge_base(run.benchmark, entry))
+    facts = read_sources(plan)
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
     for figures in forecasts if run.answers is None else ():

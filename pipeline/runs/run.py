@@ -11,7 +11,6 @@ import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
 from factsweep.operators.methods.ability import FILL
-from factsweep.pipeline.cluster import machine_checks
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
@@ -20,6 +19,7 @@ from factsweep.pipeline.results import past_runs, record, report
 from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
+from factsweep.pipeline.runs.preflight import check_plan
 from factsweep.pipeline.stages.plan import Plan, planned, warnings
 from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -80,6 +80,7 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
         raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
     past_runs.check_free(settings.results, settings.name)
     plan = planned(settings)
+    check_plan(plan)
     with run_files.log_run(settings):
         metrics = _make_and_measure(plan, make)
         check_failed(plan)
@@ -138,7 +139,6 @@ def compute(plan: Plan) -> None:
 
     from factsweep.pipeline.runs.run_tasks import follow
 
-    machine_checks.refuse_unfit_machine(plan.run)
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     with lease.hold_leases(

@@ -29,6 +29,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.recipe import Recipe
 
 _NOT_GIVEN = "no_answer_given"
+_ASKED = "asked"  # a column: which prompts are answered
 _LOGPROBS = ("logprob", "entity_logprob", "open_logprob")
 _COUNTS = ("n_tokens", "entity_n_tokens")
 _NO_LOGPROB = "a log-probability is at most 0: give nats, no loss or perplexity"
@@ -163,16 +164,61 @@ class GivenAnswers:
             is_cut and not before_stop.strip(),
         )
 
-    def _answers(self) -> pl.DataFrame:
-        """The answers by prompt_id, with the columns that they have of their table."""
-        texts = ("prompt_id", "asked", "text", "candidate_id", "entity_id", "setting", "label")
+    def check(self) -> None:
+        """Refuse a file without its columns, or of answers to other prompts.
+
+        Raises:
+            InputError: a missing column, or answers to other prompts.
+        """
+        with input_errors(str(self.path), "check its rows and their quotation marks"):
+            rows, columns = self._rows(), self._columns()
+            _check_columns(self.path, rows, columns)
+            self._check_asked(rows)
+
+    def warnings(self) -> Iterator[str]:
+        """A sentence if the file does not say what it answers."""
+        if _ASKED not in self._rows().collect_schema():
+            yield (
+                f"{self.path} does not say what it answers, and is taken for answers to "
+                f"{asked_name(self.setting, self.prompts)}; keep the column asked of what "
+                "`factsweep prompts` writes."
+            )
+
+    def _rows(self) -> pl.LazyFrame:
+        """The rows of the file, with the columns that are meant."""
+        texts = ("prompt_id", _ASKED, "text", "candidate_id", "entity_id", "setting", "label")
         rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         names = rows.collect_schema().names()
-        rows = rows.rename(guess_columns(names, (*texts, *_LOGPROBS, *_COUNTS)))
+        return rows.rename(guess_columns(names, (*texts, *_LOGPROBS, *_COUNTS)))
+
+    def _columns(self) -> dict[str, str]:
+        """The columns that the file must have, with their kinds."""
+        if self.ability == GENERATE:
+            return {"prompt_id": "text", "text": "text"}
+        if self.ability == PREFER:
+            return {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
+        columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
+        return columns if self.setting.name in PROMPT_TYPES else {**columns, "setting": "text"}
+
+    def _check_asked(self, rows: pl.LazyFrame) -> None:
+        """Refuse answers to other prompts."""
+        if _ASKED not in rows.collect_schema():
+            return
+        expected, value = asked_name(self.setting, self.prompts), pl.col(_ASKED).cast(pl.String)
+        wrong = rows.select(value).filter(pl.col(_ASKED).ne_missing(expected))
+        for (name,) in wrong.head(1).collect().iter_rows():
+            raise InputError(
+                f"{self.path} answers {name or 'nothing that it names'}, not {expected}; give "
+                "prompt=, seed= and benchmark= as for its prompts."
+            )
+
+    def _answers(self) -> pl.DataFrame:
+        """The answers by prompt_id, with the columns that they have of their table."""
+        self.check()
+        rows = self._rows()
         is_scored = self.ability == SCORE
         # Columns are read lazily: damage further on is found only here.
         with input_errors(str(self.path), "check its rows and their quotation marks"):
-            _check_asked(self.path, rows, asked_name(self.setting, self.prompts))
             if self.ability == PREFER:
                 answers = self._preferences(rows)
             else:
@@ -221,7 +267,6 @@ class GivenAnswers:
         return batch
 
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
-        _check_columns(self.path, rows, {"prompt_id": "text", "text": "text"})
         texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
         if self.batch is None:
             return texts.with_columns(thought=pl.lit(None, pl.String), thought_tokens=0)
@@ -233,12 +278,10 @@ class GivenAnswers:
         return texts.join(thoughts, on="prompt_id", how="left", maintain_order="left")
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
-        columns = {"prompt_id": "text", "entity_id": "text", "logprob": "numbers"}
-        _check_columns(self.path, rows, columns)
-        columns |= {name: "" for name in FURTHER if name in rows.collect_schema()}
+        further = (name for name in FURTHER if name in rows.collect_schema())
         sets = pl.concat(self.prompts.each("candidate_sets")).unique(["candidates_id", "entity_id"])
         n = self.prompts.recipe.fields["setting"]["n"]
-        scores = rows.select(*columns).collect()
+        scores = rows.select(*self._columns(), *further).collect()
         _check_numbers(self.path, scores)
         prompts = pl.concat(self.prompts.each("prompts"))
         try:
@@ -247,9 +290,7 @@ class GivenAnswers:
             raise InputError(f"{self.path}: {error}") from error
 
     def _scores(self, rows: pl.LazyFrame) -> pl.DataFrame:
-        columns = {"candidate_id": "text", "logprob": "numbers", "n_tokens": "numbers"}
         several = self.setting.name not in PROMPT_TYPES
-        _check_columns(self.path, rows, {**columns, "setting": "text"} if several else columns)
         setting = pl.col("setting") if several else pl.lit(self.setting.name)
         prompt_id = pl.format("{}.{}", "candidate_id", setting).alias("prompt_id")
         optional = [n for n in ("entity_logprob", "entity_n_tokens") if n in rows.collect_schema()]
@@ -262,26 +303,6 @@ def asked_name(setting: Asked, prompts: Artifact) -> str:
     """The value of an answer's column `asked`: the setting, the seed and the prompts' artifact."""
     title = " ".join(filter(None, (setting.name, setting.variant)))
     return f"{title}, seed {prompts.recipe.fields['seed']}, prompts {prompts.fingerprint}"
-
-
-def _check_asked(path: Path, rows: pl.LazyFrame, expected: str) -> None:
-    """Refuse answers to other prompts; warn without the column `expected`."""
-    if "asked" not in rows.collect_schema():
-        LOG.warning(
-            "%s does not say what it answers, and is taken for answers to %s; keep the column "
-            "asked of what `factsweep prompts` writes.",
-            path,
-            expected,
-        )
-        return
-    wrong = rows.select(pl.col("asked").cast(pl.String)).filter(
-        pl.col("asked").ne_missing(expected)
-    )
-    for (value,) in wrong.head(1).collect().iter_rows():
-        raise InputError(
-            f"{path} answers {value or 'nothing that it names'}, not {expected}; give prompt=, "
-            "seed= and benchmark= as for its prompts."
-        )
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,11 @@ class Plan:
         """The store of the artifacts."""
         return Store(self.run.artifacts)
 
+    def external_answers(self) -> Iterator[GivenAnswers]:
+        """The stages that read answers of another system."""
+        stages = (branch.step(branch.answers).stage for branch in self.branches)
+        return (stage for stage in stages if isinstance(stage, GivenAnswers))
+
     def missing(self) -> list[str]:
         """The folders of the artifacts that are not complete."""
         return [step.artifact.folder for step in self.steps if not step.artifact.is_complete()]
@@ -164,6 +169,8 @@ def warnings(plan: Plan) -> Iterator[str]:
         yield f"{run.benchmark.path}: columns are read by what they seem to be, {read}."
     yield from facts_stage.own_table_sentences(run)
     if run.answers is not None:
+        for answers in plan.external_answers():
+            yield from answers.warnings()
         return
     if slow := processor.warning(run.model.dtype, device(run.cluster)):
         yield slow

@@ -83,14 +83,14 @@ class Task:
         raise NotImplementedError
 
 
-def check_reading(task: Task, tokenizer: Any, prompts: pl.DataFrame) -> None:
-    """Refuse prompts that the model would misread, by the first of each template.
+def check_reading(task: Task, tokenizer: Any, prompts: pl.DataFrame) -> list[int]:
+    """Refuse prompts that the model would misread; returns the tokens of each template's first.
 
     Raises:
         InputError: the tokenizer or the chat template changes the text.
     """
-    for text in prompts.unique("template_id", keep="first", maintain_order=True)["text"]:
-        task.token_ids(tokenizer, [text])
+    firsts = prompts.unique("template_id", keep="first", maintain_order=True)["text"]
+    return [len(ids) for text in firsts for ids in task.token_ids(tokenizer, [text])]
 
 
 @dataclass(frozen=True)
