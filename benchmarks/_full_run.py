@@ -10,9 +10,14 @@ from functools import cached_property
 import polars as pl
 from _simulation import counted
 
-from factsweep.operators.estimates.choice import Relation, chosen, crossed, relation
+from factsweep.operators.estimates.choice import (
+    Relation,
+    choose_prompts,
+    relation,
+    tabulate_designs,
+)
 from factsweep.operators.estimates.intervals import Estimated
-from factsweep.operators.estimates.table import estimates, of_full_run, scored
+from factsweep.operators.estimates.table import estimates, index_answers, of_full_run
 from factsweep.operators.metrics.belief.answers import (
     acc_at_1_terms,
     consist_terms,
@@ -48,11 +53,11 @@ class FullRun:
     @cached_property
     def pairs(self) -> pl.DataFrame:
         """The full run's prompts of each pair, like the table `crossed`."""
-        return crossed(self.relations)
+        return tabulate_designs(self.relations)
 
     def sampled(self, share: float, seed: int) -> pl.DataFrame:
         """The answers to a sample of the prompts, in the order in which a run has them."""
-        sample = chosen(self.relations, lambda n: round(share * n), seed=seed)
+        sample = choose_prompts(self.relations, lambda n: round(share * n), seed=seed)
         places = pl.concat(
             rows.select(_PLACE).with_columns(relation_id=pl.lit(name))
             for name, rows in sample.items()
@@ -63,7 +68,7 @@ class FullRun:
         self, share: float, seed: int, *, n_rounds: int = 1000, n_draws: int = 50_000
     ) -> pl.DataFrame:
         """The table ESTIMATES of a run with this budget and seed."""
-        scores_ = scored(self.pairs, self.sampled(share, seed))
+        scores_ = index_answers(self.pairs, self.sampled(share, seed))
         return estimates(scores_, seed=seed, n_rounds=n_rounds, n_draws=n_draws)
 
     def coverage(self, share: float, *, n_samples: int, seed: int = 0) -> pl.DataFrame:
@@ -78,7 +83,7 @@ class FullRun:
         )
 
     def _found(self, share: float, sample: int, seed: int) -> dict[str, Estimated]:
-        return of_full_run(scored(self.pairs, self.sampled(share, sample)), seed=seed)
+        return of_full_run(index_answers(self.pairs, self.sampled(share, sample)), seed=seed)
 
     def truth(self, seed: int, *, n_draws: int = 50_000) -> dict[str, float]:
         """The defined numbers of the run; the fluctuation uses the draws of a seed."""

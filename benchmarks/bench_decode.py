@@ -52,7 +52,7 @@ from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.runs import run
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import planned, settled
+from factsweep.pipeline.stages.plan import build_plan, resolve_run
 
 GIVEN = (
     "model=smollm2-135m",
@@ -147,7 +147,7 @@ def _job(folder: str, *overrides: str) -> Run:
     rows.parent.mkdir(parents=True)
     _rows().write_parquet(rows)
     places = (f"artifacts={folder}/artifacts", f"results={folder}/results", "run_name=bench")
-    return settled(settings.load([*GIVEN, f"benchmark.path={rows}", *places, *overrides]))
+    return resolve_run(settings.load([*GIVEN, f"benchmark.path={rows}", *places, *overrides]))
 
 
 def _tiny(folder: Path) -> Path:
@@ -155,7 +155,7 @@ def _tiny(folder: Path) -> Path:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = models.tokenizer(models.resolve(settled(settings.load(list(GIVEN))).model))
+    tokenizer = models.tokenizer(models.resolve(resolve_run(settings.load(list(GIVEN))).model))
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
@@ -201,7 +201,7 @@ def through_pipeline(job: Run) -> Rate:
     Of samples, where there are any, else of greedy answers.
     """
     run.run(job)
-    (branch,) = planned(job).branches
+    (branch,) = build_plan(job).branches
     counts = [
         count
         for artifact in (branch.further or (branch.answers,))
@@ -222,7 +222,7 @@ def through_vllm(job: Run, as_ids: bool = True) -> Rate:
     n, texts = job.decoding.samples.n_prompts, _texts(job)
     sampling_options = {"n": job.decoding.samples.block_size, "seed": 0, "temperature": 1.0}
     texts = texts[:: len(texts) // n][:n] if n else texts
-    ids = encode(models.tokenizer(planned(job).weights), texts)
+    ids = encode(models.tokenizer(build_plan(job).weights), texts)
     prompts = [{"prompt_token_ids": token_ids} for token_ids in ids] if as_ids else texts
     sampling = SamplingParams(
         **(sampling_options if n else {"temperature": 0.0}),
@@ -237,7 +237,7 @@ def through_vllm(job: Run, as_ids: bool = True) -> Rate:
 def _engine_options(job: Run) -> dict[str, Any]:
     """The pipeline's engine arguments, as arguments of vLLM's LLM."""
     options: dict[str, Any] = {
-        "model": models.location(planned(job).weights),
+        "model": models.location(build_plan(job).weights),
         "dtype": job.model.dtype,
         "max_model_len": job.model.max_model_len,
         "seed": 0,
@@ -253,7 +253,7 @@ def _engine_options(job: Run) -> dict[str, Any]:
 
 def _texts(job: Run) -> list[str]:
     """The texts that the run decoded, each once, in its order."""
-    prompts = planned(job).branches[0].prompts
+    prompts = build_plan(job).branches[0].prompts
     shards = [with_text(prompts, "prompts", shard) for shard in prompts.shards("prompts")]
     return [
         text
@@ -293,7 +293,7 @@ def through_hf(job: Run, n_prompts: int, batch_size: int) -> Rate:
     import torch
     from transformers import AutoModelForCausalLM
 
-    weights = planned(job).weights
+    weights = build_plan(job).weights
     tokenizer = models.tokenizer(weights)
     tokenizer.padding_side = "left"
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token

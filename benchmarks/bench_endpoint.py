@@ -30,7 +30,7 @@ from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.runs import run
-from factsweep.pipeline.stages.plan import planned, settled
+from factsweep.pipeline.stages.plan import build_plan, resolve_run
 
 ASKED = (
     *("benchmark=myriadlama-mini", "prompt=4-template", "benchmark.relations=[P17,P30,P36,P37]"),
@@ -79,7 +79,7 @@ def main() -> None:
 def job(folder: str, *overrides: str) -> Run:
     """A run in folders of its own."""
     places = (f"artifacts={folder}/artifacts", f"results={folder}/results", "run_name=bench")
-    return settled(settings.load([*overrides, *places]))
+    return resolve_run(settings.load([*overrides, *places]))
 
 
 def print_table(rates: dict[str, list[Rate]]) -> None:
@@ -101,7 +101,7 @@ def print_table(rates: dict[str, list[Rate]]) -> None:
 def through_run(job: Run) -> Rate:
     """The run from facts to tables; the time is that of decoding, from the shards' footers."""
     run.run(job)
-    greedy = planned(job).branches[0].answers
+    greedy = build_plan(job).branches[0].answers
     counts = greedy.counts(greedy.stage).values()
     rows = greedy.read_all(greedy.stage).select("prompt_id", "text").iter_rows()
     return Rate(
@@ -118,7 +118,12 @@ def server(local_job: Run) -> Iterator[str]:
         port = socket_.getsockname()[1]
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", models.location(planned(local_job).weights), "--served-model-name", "smollm2"),
+        *(
+            "--model",
+            models.location(build_plan(local_job).weights),
+            "--served-model-name",
+            "smollm2",
+        ),
         *("--dtype", local_job.model.dtype, "--max-model-len", str(local_job.model.max_model_len)),
         *("--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"),
         *("--host", "127.0.0.1", "--port", str(port)),

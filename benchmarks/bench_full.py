@@ -37,7 +37,7 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Request, Sampling
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage.store import Store
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -150,7 +150,7 @@ def through_loop(run_overrides: list[str], folder: Path) -> tuple[int, float]:
 
     The rows of the facts are read from the run's artifact, which the loop need not check.
     """
-    plan = planned(settings.load(run_overrides))
+    plan = build_plan(settings.load(run_overrides))
     began = time.monotonic()
     texts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
     n = loop_over_facts(texts, plan.branches[0].facts, plan.branches[0].setting)

@@ -41,7 +41,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
     read_prompts,
 )
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from factsweep.pipeline.storage.store import Store
 
 ANSWERS_PER_S, AT_ONCE, PAIRS = 900.0, 512, 1024
@@ -139,7 +139,7 @@ def prepared(folder: Path, n_shards: int, n_prompts: int) -> tuple[list[Work], A
         for i in range(pairs)
     ]
     pl.DataFrame(rows).write_parquet(folder / "rows.parquet")
-    plan = planned(
+    plan = build_plan(
         settings.load(
             [
                 "benchmark=myriadlama",

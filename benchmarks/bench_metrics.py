@@ -40,7 +40,7 @@ from factsweep.pipeline.decoding.remaining_prompts import finish
 from factsweep.pipeline.runs.run_tasks import Tasks
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import relation_of
-from factsweep.pipeline.stages.plan import Branch, planned
+from factsweep.pipeline.stages.plan import Branch, build_plan
 from factsweep.pipeline.storage.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _verdict(holds: bool) -> str:
 
 
 def _branch(run: Run) -> Branch:
-    (branch,) = planned(run).branches
+    (branch,) = build_plan(run).branches
     return branch
 
 

@@ -172,7 +172,7 @@ def main() -> None:
             facts,
             {"metrics": metrics, "bins": bins},
             costs=metrics.clear(),
-            published=catalog.published("belief"),
+            published=catalog.load_published("belief"),
         )
         content = results_page(branches, result, METHODS["belief"].show.report(result), [])
         seconds = time.monotonic() - started

@@ -25,7 +25,7 @@ from bench_metrics import make_matched, publish
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.runs.verify import verify_store
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from factsweep.pipeline.storage.artifact import Artifact
 
 MOST = 0.05
@@ -55,7 +55,7 @@ def main() -> None:
 
 def milliseconds_of_checks(run: Run) -> int:
     """The stage `aggregate`; returns the time that its checks took."""
-    (branch,) = planned(run).branches
+    (branch,) = build_plan(run).branches
     spent = [0.0]
     with (
         patch.object(hashlib, "sha256", timed(hashlib.sha256, spent)),

@@ -25,7 +25,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.runs import status as listing
-from factsweep.pipeline.stages.plan import Branch, planned
+from factsweep.pipeline.stages.plan import Branch, build_plan
 
 ROWS_PER_CHUNK, N_CHUNKS, TENTHS_DONE = 512, 10, 9
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 def publish(run: Run) -> int:
     """Write the artifacts of a killed sweep; returns the number of answers."""
-    (branch,) = planned(run).branches
+    (branch,) = build_plan(run).branches
     branch.step(branch.facts).run()
     branch.step(branch.prompts).run()
     shards = branch.prompts.shards("prompts")
@@ -89,7 +89,7 @@ def _answers(branch: Branch, shard: str) -> pl.DataFrame:
 
 def resume(run: Run) -> int:
     """A driver's listing before it starts an engine; returns the number of answers left."""
-    return sum(remaining_prompts.count_left(list_work(planned(run))))
+    return sum(remaining_prompts.count_left(list_work(build_plan(run))))
 
 
 def status(run: Run) -> int:
@@ -99,7 +99,7 @@ def status(run: Run) -> int:
 
 def anti_join(run: Run) -> int:
     """The peer: all ids against all ids; returns the number of answers left."""
-    (branch,) = planned(run).branches
+    (branch,) = build_plan(run).branches
     store_path = branch.answers.store.where
     prompts = pl.scan_parquet(f"{store_path(branch.prompts.folder)}/prompts/*.parquet")
     folder = store_path(branch.answers.folder)

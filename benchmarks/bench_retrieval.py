@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase
-from factsweep.operators.prompts.retrieval import kinds, retrieved, vectors
+from factsweep.operators.prompts.retrieval import kinds, retrieve_distractors, vectors
 from factsweep.operators.schemas import empty
 
 TRIPLES_PER_ENTITY = 8
@@ -119,11 +119,13 @@ def main() -> None:
     results = list[pl.DataFrame]()
     cpu = time.process_time()
     out["seconds"] = timed(
-        lambda: results.append(retrieved(base, facts, "semantic", args.n, seed=0))
+        lambda: results.append(retrieve_distractors(base, facts, "semantic", args.n, seed=0))
     )
     out["cpu_seconds"] = time.process_time() - cpu
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    out["random_seconds"] = timed(lambda: retrieved(base, facts, "random", args.n, seed=0))
+    out["random_seconds"] = timed(
+        lambda: retrieve_distractors(base, facts, "random", args.n, seed=0)
+    )
     out |= {"gib_of_the_base": memory_before / 2**20, "gib_at_most": after / 2**20}
     if args.dense:
         dense_cosines = dict[str, list[float]]()

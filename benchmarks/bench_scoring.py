@@ -28,7 +28,7 @@ from factsweep.operators.prompts.plausibility import items as items_of
 from factsweep.pipeline.cluster import hardware
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.plan import settled
+from factsweep.pipeline.stages.plan import resolve_run
 
 MODEL = ["model=smollm2-135m"]
 MINI = Path(__file__).parents[1] / "data_catalog/mini/probelm-mini"
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--dtype", default="auto")
     args = parser.parse_args()
-    dtype = settled(settings.load([*MODEL, f"model.dtype={args.dtype}"])).model.dtype
+    dtype = resolve_run(settings.load([*MODEL, f"model.dtype={args.dtype}"])).model.dtype
     job = Job(args.files, args.frame, args.candidates, dtype)
     print(f"smollm2-135m in {dtype}")
     engines = {

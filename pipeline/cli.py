@@ -41,8 +41,8 @@ def command() -> NoReturn:
     try:
         # Under nohup and the like it is ignored, and stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGALRM, _interrupted)
-            signal.signal(signal.SIGINT, _interrupted)
+            signal.signal(signal.SIGALRM, _raise_interrupt)
+            signal.signal(signal.SIGINT, _raise_interrupt)
         code = main()
         if code == _UNAVAILABLE:
             code = _start_again(sys.argv[1:])
@@ -75,7 +75,7 @@ def _start_again(words: Sequence[str]) -> int:
     return code
 
 
-def _interrupted(_signal: int, frame: FrameType | None) -> None:
+def _raise_interrupt(_signal: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt; during an import, or while a configuration is read, a little later.
 
     There a callback may lose it (pydantic compiles patterns in one), or turn it into another error

@@ -84,7 +84,7 @@ def check_rows(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     findings = pl.DataFrame(rows, schema("place int, finding text, left_out bool"), orient="row")
     findings = findings.cast({"place": pl.UInt32})
     omitted = findings.filter("left_out")["place"].implode()
-    texts = _shown(facts).with_columns(facts["place"])
+    texts = _format_rows(facts).with_columns(facts["place"])
     findings = texts.join(findings, "place", maintain_order="right").drop("place")
     return facts.filter(~pl.col("place").is_in(omitted)).drop("place"), findings
 
@@ -100,7 +100,7 @@ class _Earlier:
 
     def flaw(self, fact: Mapping[str, Any]) -> str | None:
         """Why a fact cannot be asked."""
-        key = language, relation, subject, object_, _ = _compared(fact)
+        key = language, relation, subject, object_, _ = _normalise_fact(fact)
         texts = (relation, subject, object_)
         if empty := [name for name, text in zip(NEEDED, texts, strict=True) if not text]:
             return f"{', '.join(empty)} is empty"
@@ -119,7 +119,7 @@ class _Earlier:
 
     def doubts(self, fact: Mapping[str, Any]) -> Iterator[str]:
         """What is doubtful of a fact that can be asked."""
-        language, relation, subject, object_, subject_id = _compared(fact)
+        language, relation, subject, object_, subject_id = _normalise_fact(fact)
         question = (language, relation, subject)
         objects = self._objects.setdefault((*question, subject_id), set())
         if objects:
@@ -139,7 +139,7 @@ class _Earlier:
             yield f"a name without a letter of the script of {language}"
 
 
-def _compared(fact: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+def _normalise_fact(fact: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     """The language, relation, subject, object and subject id of a fact."""
     subject_id = str(fact.get("subject_id") or "")
     return (fact["language"], *(normalise_text(fact[name]) for name in NEEDED), subject_id)
@@ -177,10 +177,10 @@ def find_undated(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _findings(facts: pl.DataFrame, finding: str) -> pl.DataFrame:
-    return _shown(facts).with_columns(finding=pl.lit(finding), left_out=False).cast(FINDINGS)
+    return _format_rows(facts).with_columns(finding=pl.lit(finding), left_out=False).cast(FINDINGS)
 
 
-def _shown(facts: pl.DataFrame) -> pl.DataFrame:
+def _format_rows(facts: pl.DataFrame) -> pl.DataFrame:
     """Rows for messages: row, language, relation, and their subject and object as `text`."""
     text = pl.concat_str(pl.col("subject", "object").fill_null(""), separator=" | ")
     relation = pl.col("relation").fill_null("")

@@ -69,7 +69,7 @@ def build(
     """
     triples, labels = fit_schema(triples, TRIPLES, "triples"), fit_schema(labels, LABELS, "labels")
     triples = triples.filter(pl.col("relation_id").is_in(list(questions))).unique()
-    triples_named = _named(triples, labels)
+    triples_named = _add_names(triples, labels)
     unlabelled = pl.col("labels").is_null()
     triples_named = add_reasons(
         triples_named,
@@ -199,7 +199,7 @@ def count_left_out(rows: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(counts).sort("relation_id", "unit", "reason")
 
 
-def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+def _add_names(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with `subjects` (the subject's main label) and `labels` (the object's)."""
     names = unite_labels(labels).filter(pl.col("labels").list.len() > 0)
     subjects = names.select(subject_id="entity_id", subjects=pl.col("labels").list.head(1))

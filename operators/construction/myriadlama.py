@@ -71,7 +71,7 @@ def build(
     templates = _templates(manual, paraphrases)
     of_pairs = knowledge.join(facts, on=list(FACTS)[:2], how="semi").sort(list(FACTS))
     triples = pl.concat([facts, of_pairs]).unique(maintain_order=True)
-    triples = _with_reasons(_named(triples, labels), templates, fits)
+    triples = _with_reasons(_add_names(triples, labels), templates, fits)
     pair = ["relation_id", "subject_id"]
     used = triples.filter(pl.col("reason").is_null())
     pairs = used.group_by(pair, maintain_order=True).agg(
@@ -155,7 +155,7 @@ def _templates(manual: pl.DataFrame, paraphrases: pl.DataFrame) -> pl.DataFrame:
     return number_templates(distinct.sort("place", maintain_order=True))
 
 
-def _named(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+def _add_names(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """The triples with the names of both ends: `subjects` and `labels`."""
     filled = pl.element().filter(pl.element().str.strip_chars() != "")
     first = labels.unique("entity_id", keep="first", maintain_order=True)

@@ -176,7 +176,7 @@ def read_verbalised(tables: Tables, relations: Relations = None) -> Facts:
     Raises:
         InputError: there is not one table, or it lacks a column.
     """
-    return _as_facts(_verbalised(tables), relations)
+    return _as_facts(_parse_verbalisations(tables), relations)
 
 
 def n_sentences(facts: Facts) -> dict[str, int]:
@@ -188,10 +188,13 @@ def n_sentences(facts: Facts) -> dict[str, int]:
 def n_verbalised(tables: Tables) -> dict[str, int]:
     """How many sentences are corrected, and how many of them are left out."""
     rows = _only(tables, VERBALISATIONS).drop_nulls("correction")
-    return {"corrected": rows.height, "left_out": rows.height - _verbalised(tables).height}
+    return {
+        "corrected": rows.height,
+        "left_out": rows.height - _parse_verbalisations(tables).height,
+    }
 
 
-def _verbalised(tables: Tables) -> pl.DataFrame:
+def _parse_verbalisations(tables: Tables) -> pl.DataFrame:
     facts = []
     rows = _only(tables, VERBALISATIONS).drop_nulls("correction")
     for number, row in enumerate(rows.iter_rows(named=True)):

@@ -30,7 +30,7 @@ def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
             object of JSON; it names the row.
     """
     titles = titles_of(rows)
-    rows = _typed(as_myriadlama(rows))
+    rows = _cast_to_texts(as_myriadlama(rows))
     schema = rows.collect_schema()
     texts = [n for n in (*_SINGLE_TEXTS, *_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
     for name in (*_SINGLE_TEXTS, *_LISTS):
@@ -53,7 +53,7 @@ def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(is_manual=marks.replace_strict(_TRUTHS, return_dtype=pl.Boolean))
 
 
-def _typed(rows: pl.LazyFrame) -> pl.LazyFrame:
+def _cast_to_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Texts in place of categories, and of whole numbers, days and truth values among names.
 
     Lists without any value become lists of names, and so do other names that are all missing.

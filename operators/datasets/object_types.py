@@ -52,7 +52,7 @@ class ObjectType(NamedTuple):
 
 def recognise_types(facts: Facts, language: str) -> dict[str, ObjectType]:
     """The types of relations whose objects are no names, by id; declared objects are left out."""
-    objects = _objects(facts).join(_declared(facts), on="pair_id", how="anti")
+    objects = _objects(facts).join(_select_declared_types(facts), on="pair_id", how="anti")
     types: dict[str, ObjectType] = {}
     for (relation_id,), rows in objects.group_by("relation_id", maintain_order=True):
         labels = rows["label"].unique(maintain_order=True)
@@ -69,7 +69,7 @@ def typed_objects(facts: Facts, language: str, tolerance: float) -> TypedObjects
         relation_id: type_.kind for relation_id, type_ in recognise_types(facts, language).items()
     }
     rows = facts.pairs.select("pair_id", relation_id=pl.col("relation_id").cast(pl.String))
-    rows = rows.join(_declared(facts), on="pair_id", how="left", maintain_order="left")
+    rows = rows.join(_select_declared_types(facts), on="pair_id", how="left", maintain_order="left")
     kind = pl.coalesce("type", pl.col("relation_id").replace_strict(kinds, default="name"))
     typed = rows.select("pair_id", kind=kind).filter(pl.col("kind") != "name")
     return TypedObjects(dict(typed.iter_rows()), language, tolerance)
@@ -81,7 +81,9 @@ def describe_types(facts: Facts, language: str) -> Iterator[str]:
     Raises:
         InputError: an object is not of the type that its row declares.
     """
-    declared = _objects(facts).join(_declared(facts), on="pair_id", maintain_order="left")
+    declared = _objects(facts).join(
+        _select_declared_types(facts), on="pair_id", maintain_order="left"
+    )
     for pair_id, _, label, kind in declared.filter(pl.col("type") != "name").iter_rows():
         if not reader(language).whole(kind, label):
             raise InputError(
@@ -156,7 +158,7 @@ def longest_answer(facts: Facts, language: str, types: Types) -> tuple[str, str]
     longest = ("", "")
     for pair_id, relation_id, label in _objects(facts).iter_rows():
         dates = reader(language).whole("date", label) if kinds.get(pair_id) == "date" else ()
-        spelled = _spelled(dates[0], _FORMS[1], language) if dates else None
+        spelled = _spell_date(dates[0], _FORMS[1], language) if dates else None
         answer = max(label, spelled or "", key=n_tokens)
         longest = max(longest, (relation_id, answer), key=lambda pair: n_tokens(pair[1]))
     return longest
@@ -180,7 +182,7 @@ def _objects(facts: Facts) -> pl.DataFrame:
     return rows.select(pl.col("pair_id", "relation_id").cast(pl.String), label=label)
 
 
-def _declared(facts: Facts) -> pl.DataFrame:
+def _select_declared_types(facts: Facts) -> pl.DataFrame:
     """The types that rows declare: pair_id, type."""
     return facts.further.get("object_types", empty("object_types")).select("pair_id", "type")
 
@@ -206,13 +208,13 @@ def _dates_alike(labels: Sequence[str], language: str) -> list[str]:
     """The labels in the most frequent form; an ambiguous date keeps its own."""
     readings = [reader(language).whole("date", label) for label in labels]
     dates = [dates[0] if len(dates) == 1 else None for dates in readings]
-    texts_by_form = {form: [_spelled(date, form, language) for date in dates] for form in _FORMS}
+    texts_by_form = {form: [_spell_date(date, form, language) for date in dates] for form in _FORMS}
     n_equal = {form: sum(map(operator.eq, texts, labels)) for form, texts in texts_by_form.items()}
     texts = texts_by_form[max(_FORMS, key=n_equal.__getitem__)]
     return [text or label for text, label in zip(texts, labels, strict=True)]
 
 
-def _spelled(date: Value | None, form: tuple[str, str], language: str) -> str | None:
+def _spell_date(date: Value | None, form: tuple[str, str], language: str) -> str | None:
     """A date in a form for days and one for months; null: a year alone, or before Christ."""
     from babel.dates import format_date
 

@@ -77,7 +77,7 @@ def groups_from_files(files: Mapping[str, str], relation_labels: Relations = Non
     read = [row for path in paths for row in _rows(PurePosixPath(path), files[path])]
     rows = pl.DataFrame(read, schema=_READ, orient="row")
     _check_rows(rows, prompts, ids)
-    candidates, without_copies, distinct = _ranked(rows, prompts, ids)
+    candidates, without_copies, distinct = _select_candidates(rows, prompts, ids)
     dropped = []
     for rows_before, rows_after, reason in (
         (candidates, without_copies, COPY),
@@ -210,7 +210,7 @@ def _as_first(*columns: str) -> pl.Expr:
     return pl.all_horizontal(pl.col(*columns) == pl.col(*columns).first().over("where"))
 
 
-def _ranked(
+def _select_candidates(
     rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """The rows that differ in the asked slot alone; without copies of the first; each entity once.

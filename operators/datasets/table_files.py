@@ -20,7 +20,7 @@ def kind(path: Path) -> str:
     >>> kind(Path("facts.CSV.gz")), kind(Path("notes.md"))
     ('.csv', '.md')
     """
-    return _unpacked(path).suffix.lower()
+    return _strip_compression(path).suffix.lower()
 
 
 def title(path: Path) -> str:
@@ -29,11 +29,11 @@ def title(path: Path) -> str:
     >>> title(Path("facts.v2.jsonl.gz")), title(Path("facts[1].CSV"))
     ('facts.v2', 'facts[1]')
     """
-    name = _unpacked(path)
+    name = _strip_compression(path)
     return name.stem if name.suffix.lower() in TABLES else name.name
 
 
-def _unpacked(path: Path) -> Path:
+def _strip_compression(path: Path) -> Path:
     return Path(path.stem if path.suffix.lower() in PACKED else path.name)
 
 

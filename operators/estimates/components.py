@@ -29,9 +29,9 @@ from factsweep.operators.estimates.crossed import (
     Crossed,
     FloatArray,
     IntArray,
-    centred,
+    centre_by_group,
     group_means,
-    summed,
+    sum_by_group,
 )
 
 # Below this many degrees of freedom a relation's residual is pooled with that of all relations.
@@ -133,10 +133,10 @@ def _fit(
     met[fact, template] = 1.0
     n_met = met.sum(axis=1)
     weight = _weights(n_met, n_names[ids])
-    deviations = centred(fact, means)
+    deviations = centre_by_group(fact, means)
     equations = _equations(met, weight)
     inverse = np.asarray(np.linalg.pinv(equations, rcond=1e-10, hermitian=True), np.float64)
-    effects: FloatArray = inverse @ summed(template, weight[fact] * deviations, n_templates)
+    effects: FloatArray = inverse @ sum_by_group(template, weight[fact] * deviations, n_templates)
     rank = int(np.linalg.matrix_rank(equations, hermitian=True)) if len(ids) else 0
     residual: FloatArray = deviations - effects[template] + ((met @ effects) / n_met)[fact]
     degrees = float(len(means) - len(ids) - rank)
@@ -245,4 +245,4 @@ def template_level(sample: Crossed, weights: FloatArray, cell: FloatArray) -> Fl
     means = np.bincount(relation, sampled) / sample.n_templates
     # A relation whose facts weigh more here than in the full run differs in its mean only.
     scale = np.divide(means, full, out=np.ones_like(full), where=full > 0)
-    return summed(relation, (sampled - (full * scale)[relation]) ** 2)
+    return sum_by_group(relation, (sampled - (full * scale)[relation]) ** 2)

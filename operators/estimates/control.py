@@ -33,12 +33,12 @@ from factsweep.operators.estimates.crossed import (
     Crossed,
     FloatArray,
     IntArray,
-    centred,
+    centre_by_group,
     group_means,
-    summed,
+    sum_by_group,
 )
 from factsweep.operators.estimates.intervals import Estimated, exactly
-from factsweep.operators.estimates.means import measured
+from factsweep.operators.estimates.means import estimate_mean
 from factsweep.operators.seeds import generator
 
 N_FOLDS = 5
@@ -123,12 +123,12 @@ def controls(
         np.concatenate(whole_by_relation),
     )
     return {
-        name: Control(_filled(mean, is_whole, relation), split, is_whole)
+        name: Control(_fill_means(mean, is_whole, relation), split, is_whole)
         for name, mean, split in zip(SCORES, np.concatenate(means, axis=1), within, strict=True)
     }
 
 
-def _filled(means: FloatArray, is_whole: BoolArray, relation: IntArray) -> FloatArray:
+def _fill_means(means: FloatArray, is_whole: BoolArray, relation: IntArray) -> FloatArray:
     """The facts' means; a fact that is not whole has the mean of its relation, or of all."""
     filled = np.where(is_whole, means, 0.0)
     for group in (np.zeros_like(relation), relation):
@@ -142,27 +142,27 @@ def controlled_mean(
     sample: Crossed, values: FloatArray, weights: FloatArray, control: Control, *, seed: int
 ) -> Controlled:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight with a control."""
-    without = measured(sample, values, weights)
+    without = estimate_mean(sample, values, weights)
     if sample.is_all:
         return Controlled(exactly(without.value), sample.mean_by_fact(values), None)
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     # The predicted difference of each sampled prompt's score from its fact's others.
-    x = np.stack([centred(sample.fact, part) for part in control.within.T], axis=1)
-    degrees = summed(fold, np.maximum(0.0, sample.n_asked - 1.0), N_FOLDS)
+    x = np.stack([centre_by_group(sample.fact, part) for part in control.within.T], axis=1)
+    degrees = sum_by_group(fold, np.maximum(0.0, sample.n_asked - 1.0), N_FOLDS)
     of_prompt = fold[sample.fact]
-    coefficients = cross_fitted(x, centred(sample.fact, values), of_prompt, degrees)
+    coefficients = cross_fitted(x, centre_by_group(sample.fact, values), of_prompt, degrees)
     easier: FloatArray = (control.within * coefficients[of_prompt]).sum(axis=1)
     by_fact = sample.mean_by_fact(values - easier)
     of_facts = np.zeros(sample.n_facts)  # with all facts sampled they cancel
     if not sample.is_asked.all():
         # The predicted difference of each fact's score from its stratum.
         sampled, stratum = np.flatnonzero(sample.is_asked), sample.strata
-        x = centred(stratum[sampled], control.means[sampled])[:, None]
-        y = centred(stratum[sampled], by_fact[sampled])
+        x = centre_by_group(stratum[sampled], control.means[sampled])[:, None]
+        y = centre_by_group(stratum[sampled], by_fact[sampled])
         own_degrees = np.bincount(fold[sampled], minlength=N_FOLDS)
         slopes = cross_fitted(x, y, fold[sampled], own_degrees)[fold]
-        of_facts = centred(stratum, control.means) * slopes[:, 0]
-    mean = measured(sample, values - easier - of_facts[sample.fact], weights)
+        of_facts = centre_by_group(stratum, control.means) * slopes[:, 0]
+    mean = estimate_mean(sample, values - easier - of_facts[sample.fact], weights)
     mean = mean._replace(value=mean.value + float(of_facts @ weights / weights.sum()))
     if without.variance is None or mean.variance is None:
         return Controlled(mean.estimated, by_fact, None)

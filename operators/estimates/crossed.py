@@ -117,18 +117,20 @@ class Crossed:
         return self.relation if (n_sampled >= 2).all() else np.zeros_like(self.relation)
 
 
-def summed(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
+def sum_by_group(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
     """The sum of each group's values, for groups 0 to at least `n` − 1."""
     return np.bincount(group, values, n).astype(np.float64)
 
 
 def group_means(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
     """The mean of each group's values; 0 for an empty group."""
-    means: FloatArray = summed(group, values, n) / np.maximum(1, np.bincount(group, minlength=n))
+    means: FloatArray = sum_by_group(group, values, n) / np.maximum(
+        1, np.bincount(group, minlength=n)
+    )
     return means
 
 
-def centred(group: IntArray, values: FloatArray) -> FloatArray:
+def centre_by_group(group: IntArray, values: FloatArray) -> FloatArray:
     """The values less the mean of their group."""
     return values - group_means(group, values)[group]
 
@@ -139,6 +141,6 @@ def spread(group: IntArray, values: FloatArray, n: int = 0) -> FloatArray:
     >>> spread(np.array([0, 0, 1]), np.array([1.0, 0.0, 1.0])).tolist()
     [0.5, 0.0]
     """
-    squares = summed(group, centred(group, values) ** 2, n)
+    squares = sum_by_group(group, centre_by_group(group, values) ** 2, n)
     variance: FloatArray = squares / np.maximum(1, np.bincount(group, minlength=n) - 1)
     return variance

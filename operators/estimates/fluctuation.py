@@ -5,7 +5,13 @@ import math
 import numpy as np
 
 from factsweep.operators.estimates.components import noise, split_variance
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, group_means, spread, summed
+from factsweep.operators.estimates.crossed import (
+    Crossed,
+    FloatArray,
+    group_means,
+    spread,
+    sum_by_group,
+)
 from factsweep.operators.estimates.intervals import UNSEEN, Estimated, half_width
 
 APART = "the templates of some relations were not yet compared with each other"
@@ -81,4 +87,6 @@ def of_names(sample: Crossed, values: FloatArray, within: FloatArray) -> FloatAr
     typical = variances.mean() if is_several.any() else within / 2
     mean = np.where(n_cells > 0, group_means(relation, variances, len(n_cells)), typical)
     n_facts = np.bincount(sample.relation)
-    return mean * summed(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2
+    return (
+        mean * sum_by_group(sample.relation, (sample.n_names > 1).astype(np.float64)) / n_facts**2
+    )

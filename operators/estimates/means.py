@@ -6,7 +6,13 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.estimates.components import FEW, Components, split_variance, template_level
-from factsweep.operators.estimates.crossed import BoolArray, Crossed, FloatArray, spread, summed
+from factsweep.operators.estimates.crossed import (
+    BoolArray,
+    Crossed,
+    FloatArray,
+    spread,
+    sum_by_group,
+)
 from factsweep.operators.estimates.intervals import (
     Estimated,
     exactly,
@@ -38,21 +44,21 @@ def within_variance(
     """
     scale = weights**2 * (sample.fact_means - 1 / sample.n_prompts)
     if parts is None:
-        return summed(sample.relation, scale * spread(sample.fact, values, sample.n_facts))
+        return sum_by_group(sample.relation, scale * spread(sample.fact, values, sample.n_facts))
     imbalance = template_level(sample, weights, (weights * sample.fact_means)[sample.fact])
     # The relations whose templates were compared well, and the degrees that the fit took.
-    degrees = summed(sample.relation, np.maximum(0.0, sample.n_asked - 1.0))
+    degrees = sum_by_group(sample.relation, np.maximum(0.0, sample.n_asked - 1.0))
     fitted_degrees = np.array([len(fit.effects) - 1.0 for fit in parts.fits])
     is_fitted = np.array([fit.known for fit in parts.fits]) & (degrees - fitted_degrees >= FEW)
     correction = np.where(is_fitted, degrees / np.maximum(1.0, degrees - fitted_degrees), 1.0)
     effects = np.concatenate([fit.effects for fit in parts.fits])[sample.in_template]
     residuals = values - np.where(is_fitted[sample.cell_relation], effects, 0.0)
     by_fact = scale * spread(sample.fact, residuals, sample.n_facts)
-    fitted = summed(sample.relation, by_fact) * correction + parts.template * imbalance
+    fitted = sum_by_group(sample.relation, by_fact) * correction + parts.template * imbalance
     # The templates' part of a prompt's variance, as a fact has each as often as it has names.
     share = (sample.n_prompts - sample.n_names) / np.maximum(1, sample.n_prompts - 1)
-    unfitted = summed(sample.relation, by_fact) - parts.template * (
-        summed(sample.relation, scale * share) - imbalance
+    unfitted = sum_by_group(sample.relation, by_fact) - parts.template * (
+        sum_by_group(sample.relation, scale * share) - imbalance
     )
     return np.where(is_fitted, fitted, np.maximum(0.0, unfitted))
 
@@ -81,7 +87,7 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     `values` are 0 or 1. Where only some facts were asked and no prompts of a fact differ, the
     answers to a fact may be one answer: then facts are counted.
     """
-    value, variance, degrees = mean = measured(sample, values, weights)
+    value, variance, degrees = mean = estimate_mean(sample, values, weights)
     if sample.is_all:
         return exactly(value)
     if variance is None:
@@ -90,7 +96,7 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     return share_interval(value, variance, degrees, n=n, left=sample.left)
 
 
-def measured(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
+def estimate_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its variance.
 
     The estimate is the same mean over the sampled prompts, unbiased as every prompt of a fact has
@@ -196,7 +202,8 @@ def moments_of(sample: Crossed, matches: FloatArray) -> FloatArray:
     """C, A and B (rows) of each fact (columns), as `consist` has them."""
     # A pair scores 0 or 1, so that its square is the score itself.
     total, shared = (
-        summed(sample.fact, sums, sample.n_facts) / 2 for sums in (matches, matches**2 - matches)
+        sum_by_group(sample.fact, sums, sample.n_facts) / 2
+        for sums in (matches, matches**2 - matches)
     )
     n = sample.n_asked.astype(np.float64)
     pairs = n * (n - 1) / 2

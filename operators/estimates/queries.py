@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from factsweep.operators.estimates.crossed import FloatArray, IntArray, centred, group_means
+from factsweep.operators.estimates.crossed import FloatArray, IntArray, centre_by_group, group_means
 from factsweep.operators.estimates.intervals import (
     Estimated,
     exactly,
@@ -78,7 +78,7 @@ def means(
         weights = n_queries / n_queries.sum()
     columns = rows.select(pl.col(names).cast(pl.Float64)).to_numpy().T
     values = np.stack([group_means(relation, column) for column in columns]) @ weights
-    deviations = np.stack([centred(relation, column) for column in columns], axis=1)
+    deviations = np.stack([centre_by_group(relation, column) for column in columns], axis=1)
     least = unseen(len(relation), max(0.0, 1 - len(relation) / n_queries.sum()))
     factor = weights**2 * np.maximum(0.0, 1 - n_sampled / n_queries) / n_sampled
     covariance = _covariance(deviations, relation, factor)

@@ -130,7 +130,7 @@ def _terms(scored: Scored, controlled: Mapping[str, FloatArray]) -> dict[str, pl
     return terms
 
 
-def scored(pairs: pl.DataFrame, answers: pl.DataFrame) -> Scored:
+def index_answers(pairs: pl.DataFrame, answers: pl.DataFrame) -> Scored:
     """Number the answers of a sample by the facts, templates and names of the full run.
 
     `pairs` (relation_id, pair_id, n_names, n_templates) are those of the full run; the optional

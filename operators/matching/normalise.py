@@ -191,7 +191,7 @@ class Normaliser:
     @cached_property
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
-        return installed(self.pipeline) if language is None else _blank(language)
+        return load_pipeline(self.pipeline) if language is None else _blank(language)
 
 
 @lru_cache(maxsize=4)
@@ -287,7 +287,7 @@ def _blank(language: str) -> "Language":
     return nlp
 
 
-def installed(pipeline: str) -> "Language":
+def load_pipeline(pipeline: str) -> "Language":
     """A spaCy pipeline by its name or its folder.
 
     Raises:

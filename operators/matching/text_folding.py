@@ -118,14 +118,16 @@ def fold(texts: pl.Series, language: str = "en") -> pl.Series:
     name = texts.name
     odd = (~texts.str.contains(_PLAIN)).fill_null(value=False).arg_true()
     if len(odd):
-        texts = texts.clone().scatter(odd, _separated(texts.gather(odd), language))
+        texts = texts.clone().scatter(odd, _separate_words(texts.gather(odd), language))
     lowercase = fold_case(pl.col("text"), language)
     return texts.to_frame("text").select(lowercase).to_series().rename(name)
 
 
 def compose(text: pl.Expr, language: str = "en") -> pl.Expr:
     """Give each character its form in NFKC; invisible characters and vowel signs are removed."""
-    text = _replaced(text.str.replace_all(INVISIBLE, ""), _BEFORE_NFKC).str.normalize("NFKC")
+    text = _replace_patterns(text.str.replace_all(INVISIBLE, ""), _BEFORE_NFKC).str.normalize(
+        "NFKC"
+    )
     letters = _LETTERS.get(language, _DIGITS)
     return text.str.replace_all(_VOWEL_SIGNS, "").str.replace_many(letters)
 
@@ -148,7 +150,7 @@ def strip_markup(text: pl.Expr) -> pl.Expr:
     ['Paris}}', 'Lima', '</3']
     """
     text = text.str.replace_all("&(?:amp;)+", "&").str.replace_many(_ENTITIES)
-    return _replaced(text, _MARKUP)
+    return _replace_patterns(text, _MARKUP)
 
 
 def strip_bullets(text: pl.Expr) -> pl.Expr:
@@ -161,24 +163,24 @@ def strip_bullets(text: pl.Expr) -> pl.Expr:
     return text.str.replace_all(rf"{_LINE}{_BULLETS}{_ITEM}", "${1}${2}")
 
 
-def _separated(texts: pl.Series, language: str) -> pl.Series:
+def _separate_words(texts: pl.Series, language: str) -> pl.Series:
     """The texts without markup and with blanks where words end."""
     text, rows = pl.col("text"), texts.to_frame("text")
     # Each step reads the text several times: it must be a column, not an expression.
-    rows = rows.select(strip_markup(_replaced(compose(text, language), _TO_ASCII)))
+    rows = rows.select(strip_markup(_replace_patterns(compose(text, language), _TO_ASCII)))
     rows = rows.select(strip_bullets(text))
-    rows = rows.select(_replaced(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES)))
+    rows = rows.select(_replace_patterns(text, (*_UNSPACED, *_UNSPACED, *_SEPARATORS, *_AT_EDGES)))
     rows = rows.select(strip_bullets(text))  # of lines that other marks began
     if language != "en":  # spaCy's English rules do so, and know exceptions
-        text = _replaced(text, ((r"([\p{L}\p{M}\p{N}])[-/](\p{L})", "${1} ${2}"),) * 2)
+        text = _replace_patterns(text, ((r"([\p{L}\p{M}\p{N}])[-/](\p{L})", "${1} ${2}"),) * 2)
     if language in _DOTLESS:  # a suffix stands behind it: İzmir'de
-        text = _replaced(text, ((r"([\p{L}\p{M}])'(\p{L})", "${1} ${2}"),) * 2)
+        text = _replace_patterns(text, ((r"([\p{L}\p{M}])'(\p{L})", "${1} ${2}"),) * 2)
     if language == "ko":  # a particle stands behind a word of another script
         text = text.str.replace_all(r"([\p{Latin}\p{N}])(\p{Hangul})", "${1} ${2}")
     return rows.select(text).to_series()
 
 
-def _replaced(text: pl.Expr, rules: tuple[tuple[str, str], ...]) -> pl.Expr:
+def _replace_patterns(text: pl.Expr, rules: tuple[tuple[str, str], ...]) -> pl.Expr:
     for pattern, replacement in rules:
         text = text.str.replace_all(pattern, replacement)
     return text

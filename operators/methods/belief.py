@@ -12,7 +12,7 @@ from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.control import controls
-from factsweep.operators.estimates.table import estimates, scored
+from factsweep.operators.estimates.table import estimates, index_answers
 from factsweep.operators.matching.lemmas import correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
@@ -142,7 +142,7 @@ def _terms(
     return pl.concat([terms, paired_calibration_terms(*sampled, unit=unit_of(*sampled))])
 
 
-def _ranked(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.DataFrame:
+def _compare_confidences(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.DataFrame:
     """The metrics that order the prompts by confidence, where both runs have confidences."""
     if first.is_empty() or second.is_empty():
         return COMPARISON.to_frame()
@@ -156,14 +156,14 @@ def build_compare(by: By) -> method.Compare:
         evidence=lambda tables: evidence(
             tables["answers"], tables.get("sampled"), tables["calibration"]
         ),
-        ranked=_ranked,
+        ranked=_compare_confidences,
     )
 
 
-def _estimated(part: method.Part) -> pl.DataFrame:
+def _estimate(part: method.Part) -> pl.DataFrame:
     options, earlier = part.options, part.control
     return estimates(
-        scored(part.pairs, part.answers),
+        index_answers(part.pairs, part.answers),
         seed=part.seed,
         n_rounds=options.n_rounds,
         n_draws=options.n_draws,
@@ -187,7 +187,7 @@ METHOD = method.Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
         sampling=method.Sampling(
-            _estimated, targets=("acc_at_1", "one_word_ratio", "consist"), takes_control=True
+            _estimate, targets=("acc_at_1", "one_word_ratio", "consist"), takes_control=True
         ),
     ),
     show=method.Show("belief", report, card, digest),

@@ -37,7 +37,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     return {"metrics": metrics}
 
 
-def _estimated(part: method.Part) -> pl.DataFrame:
+def _estimate(part: method.Part) -> pl.DataFrame:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
     draws = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     return kamel_estimates(part.answers, queries, part.pairs, **draws)
@@ -100,7 +100,7 @@ METHOD = method.Method(
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
-        sampling=method.Sampling(_estimated, targets=("precision", "recall", "f1")),
+        sampling=method.Sampling(_estimate, targets=("precision", "recall", "f1")),
     ),
     show=method.Show("kamel", _report, tables.card, _digest),
 )

@@ -42,7 +42,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     return {"metrics": metrics}
 
 
-def _estimated(part: method.Part) -> pl.DataFrame:
+def _estimate(part: method.Part) -> pl.DataFrame:
     draws = {"seed": part.seed, "n_rounds": part.options.n_rounds}
     groups = candidates(part.facts)
     return probelm_estimates(part.answers, groups, part.pairs, **draws)
@@ -93,7 +93,7 @@ METHOD = method.Method(
         compute=_measure,
         main_metric="accuracy",
         metrics=METRICS,
-        sampling=method.Sampling(_estimated, whole_pairs=True),
+        sampling=method.Sampling(_estimate, whole_pairs=True),
     ),
     show=method.Show("probelm", _report, tables.card, _digest),
 )

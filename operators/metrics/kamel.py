@@ -225,16 +225,16 @@ def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -
     f1 = harmonic_mean(precision, recall)
     of_all = sum(degrees.values())
 
-    def bootstrapped(overall: FloatArray, of_relations: FloatArray) -> Bootstrapped:
+    def summarise_rounds(overall: FloatArray, of_relations: FloatArray) -> Bootstrapped:
         rounds_by_relation = zip(degrees.items(), of_relations, strict=True)
         by_relation = {name: estimate(rounds, n) for (name, n), rounds in rounds_by_relation}
         return Bootstrapped(estimate(overall, of_all), by_relation)
 
     means = precision.mean(axis=0), recall.mean(axis=0)
     return Macro(
-        bootstrapped(means[0], precision),
-        bootstrapped(means[1], recall),
-        bootstrapped(harmonic_mean(*means), f1),
+        summarise_rounds(means[0], precision),
+        summarise_rounds(means[1], recall),
+        summarise_rounds(harmonic_mean(*means), f1),
         Bootstrapped(estimate(f1.mean(axis=0), of_all), {}),
     )
 

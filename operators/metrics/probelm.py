@@ -218,7 +218,7 @@ def group_scores(candidates: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
         first=pl.col("cost").rank("min").over("pair_id").cast(pl.Int64),
         last=pl.col("cost").rank("max").over("pair_id").cast(pl.Int64),
     )
-    return _aggregated(rows, accuracy=pl.col("place") == 1, mrr=1 / pl.col("place"))
+    return _aggregate_groups(rows, accuracy=pl.col("place") == 1, mrr=1 / pl.col("place"))
 
 
 def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
@@ -239,10 +239,10 @@ def random_group_scores(candidates: pl.DataFrame) -> pl.DataFrame:
     size = pl.len().over("pair_id").cast(pl.Int64)
     reciprocal = (1 / pl.int_range(1, pl.len() + 1)).mean().over("pair_id")
     rows = candidates.with_columns(first=pl.lit(1, pl.Int64), last=size, reciprocal=reciprocal)
-    return _aggregated(rows, accuracy=1 / pl.col("last"), mrr=pl.col("reciprocal"))
+    return _aggregate_groups(rows, accuracy=1 / pl.col("last"), mrr=pl.col("reciprocal"))
 
 
-def _aggregated(rows: pl.DataFrame, accuracy: pl.Expr, mrr: pl.Expr) -> pl.DataFrame:
+def _aggregate_groups(rows: pl.DataFrame, accuracy: pl.Expr, mrr: pl.Expr) -> pl.DataFrame:
     """One row per group: the values at its plausible candidate, and its graded NDCG.
 
     A candidate's places are `first` to `last`.

@@ -64,7 +64,7 @@ _FILLS = (
 )
 
 
-def encoded(facts: Facts, settings: Sequence[Asked], *, most_bytes: int) -> Encoded:
+def encode_facts(facts: Facts, settings: Sequence[Asked], *, most_bytes: int) -> Encoded:
     """The payload of the facts that were asked in any setting.
 
     A payload that is too large loses prompts in full and samples first, then replies and examples,
@@ -75,16 +75,18 @@ def encoded(facts: Facts, settings: Sequence[Asked], *, most_bytes: int) -> Enco
     for fill in _FILLS:
         rows = pairs.gather_every(fill.every)
         sample = rows.gather_every(-(-rows.height // _N_SAMPLED) or 1)
-        estimate = len(_packed(facts, sample, settings, fill)) * rows.height / max(sample.height, 1)
+        estimate = (
+            len(_pack_payload(facts, sample, settings, fill)) * rows.height / max(sample.height, 1)
+        )
         if estimate > most_bytes and fill is not _FILLS[-1]:
             continue  # packing everything takes long
-        payload = _packed(facts, rows, settings, fill)
+        payload = _pack_payload(facts, rows, settings, fill)
         if len(payload) <= most_bytes:
             break
     return Encoded(payload, rows.height, pairs.height, fill)
 
 
-def _packed(facts: Facts, pairs: pl.DataFrame, settings: Sequence[Asked], fill: Fill) -> str:
+def _pack_payload(facts: Facts, pairs: pl.DataFrame, settings: Sequence[Asked], fill: Fill) -> str:
     content = _content(facts, pairs, settings, fill)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()

@@ -45,14 +45,14 @@ def turns(text: str) -> list[dict[str, str]]:
     return [json.loads(line) for line in text.split("\n") if line]
 
 
-def listed(text: pl.Expr) -> pl.Expr:
+def parse_chats(text: pl.Expr) -> pl.Expr:
     """Chats as lists of turns: role, content."""
     fields = pl.Struct({"role": pl.String, "content": pl.String})
     lines = text.str.strip_chars("\n").str.split("\n")
     return lines.list.eval(pl.element().str.json_decode(fields))
 
 
-def shown(text: pl.Expr) -> pl.Expr:
+def format_chats(text: pl.Expr) -> pl.Expr:
     """A chat for people: one line per turn, with its role."""
     return text.map_elements(
         lambda chat: "".join(f"{turn['role']}: {turn['content']}\n" for turn in turns(chat)),
@@ -107,7 +107,7 @@ def messages(text: str, *, as_turns: bool) -> list[dict[str, str]]:
     return turns(text) if as_turns else [{"role": "user", "content": text}]
 
 
-def rendered(
+def render_chats(
     tokenizer: Any,
     chats: Sequence[Chat],
     *,
@@ -122,7 +122,7 @@ def rendered(
             `template_kwargs`, ends the text, or opens a thought without `may_think`.
     """
     _check_choice(tokenizer, template_kwargs)
-    texts = [_rendered(tokenizer, chat, template_kwargs, prefill) for chat in chats]
+    texts = [_render_chat(tokenizer, chat, template_kwargs, prefill) for chat in chats]
     if not isinstance(tokenizer, Estimate):  # a server renders its own template
         _check_kwargs(tokenizer, template_kwargs)
         _check_turns(tokenizer, texts[0], chats[0], template_kwargs)
@@ -137,7 +137,7 @@ def rendered(
     return texts
 
 
-def _rendered(
+def _render_chat(
     tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any], prefill: str | None
 ) -> str:
     from jinja2 import TemplateError, TemplateSyntaxError, UndefinedError
@@ -259,7 +259,7 @@ def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> 
     variables = [{_CLOCK: day.strftime, **template_kwargs} for day in days]
     if (
         _CLOCK in template
-        and len({_rendered(tokenizer, chat, options, None) for options in variables}) > 1
+        and len({_render_chat(tokenizer, chat, options, None) for options in variables}) > 1
     ):
         variable = "date_string" if "date_string" in template else "NAME"
         sentences.append(
@@ -297,5 +297,5 @@ def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str,
     names = {name for name in names if not name.endswith("_token")}
     names -= {*_GIVEN, *environment.globals, *template_kwargs}
     recorders = {name: Recorder(name=name) for name in names}
-    _rendered(tokenizer, chat, {**recorders, **template_kwargs}, None)
+    _render_chat(tokenizer, chat, {**recorders, **template_kwargs}, None)
     return sorted(printed)

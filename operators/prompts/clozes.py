@@ -31,8 +31,8 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.chat import variant_of
-from factsweep.operators.prompts.expansion import Expansion, bare, crossed, names, places
-from factsweep.operators.prompts.retrieval import kinds, resolved, retrieved
+from factsweep.operators.prompts.expansion import Expansion, bare, cross_templates, names, places
+from factsweep.operators.prompts.retrieval import kinds, resolve_ids, retrieve_distractors
 from factsweep.operators.schemas import empty, refuse, schema
 
 Ending = Literal["eos", "sentence"]
@@ -108,7 +108,7 @@ def expand(facts: Facts, setting: Distractors, *, seed: int) -> Iterator[Expansi
     """
     if facts.knowledge_base is None:
         raise InputError("distractors need a knowledge base, and these facts have none; run again.")
-    pairs = resolved(answers(facts), facts.knowledge_base)
+    pairs = resolve_ids(answers(facts), facts.knowledge_base)
     turn = places(seed, "calibration", pairs["pair_id"]).alias("turn")
     turns = pairs.select("pair_id", "answer_id", turn)
     candidates, of_facts = _candidates(facts.knowledge_base, pairs, setting, seed)
@@ -155,7 +155,7 @@ def clozes(facts: Facts) -> pl.DataFrame:
             "holds it once; add one or leave the relation out."
         )
     text = pl.col("cut").str.replace_all("[X]", pl.col("name"), literal=True)
-    return crossed(templates, names(facts.pairs), text)
+    return cross_templates(templates, names(facts.pairs), text)
 
 
 def openings(templates: pl.DataFrame) -> pl.DataFrame:
@@ -174,7 +174,7 @@ def _candidates(
     """The table candidate_sets, and the set and left-out entities of each fact (_OF_FACTS)."""
     labels = base.entities.select("entity_id", "labels")
     if setting.retrieval != "optimal" and setting.retrieval != "exact":
-        distractors = retrieved(base, pairs, setting.retrieval, setting.n, seed=seed)
+        distractors = retrieve_distractors(base, pairs, setting.retrieval, setting.n, seed=seed)
         distractors = distractors.join(labels, on="entity_id", maintain_order="left")
         distractors = distractors.with_columns(candidates_id="pair_id")
         own_sets = pl.concat([_answer_alone(pairs, labels), _as_sets(distractors)])

@@ -16,7 +16,7 @@ from factsweep.operators.prompts.setting import (
     Pool,
     Setting,
     eligible,
-    filled,
+    fill_sentence,
     query,
     with_forms,
 )
@@ -138,12 +138,14 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
 
 
 def sentences(templates: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Each sentence (`asked`) with each name of each pair (columns of `crossed`)."""
+    """Each sentence (`asked`) with each name of each pair (columns of `cross_templates`)."""
     subjects, forms = with_forms(names(facts.pairs), facts)
-    return crossed(templates, subjects, filled(pl.col("asked"), pl.col("name"), forms))
+    return cross_templates(
+        templates, subjects, fill_sentence(pl.col("asked"), pl.col("name"), forms)
+    )
 
 
-def crossed(templates: pl.DataFrame, subjects: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
+def cross_templates(templates: pl.DataFrame, subjects: pl.DataFrame, text: pl.Expr) -> pl.DataFrame:
     """Each template with each name (`names`).
 
     Columns: prompt_id, pair_id, template_id, subject_index, query.
@@ -266,7 +268,7 @@ class Shown(NamedTuple):
 NOTHING = Shown(0, 0)
 
 
-def shown(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
+def count_demonstrations(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
     """Count the prompts of a relation; `pairs` has all pairs that may be demonstrated.
 
     The papers ask such prompts like all others, and so does factsweep: a draw without them would

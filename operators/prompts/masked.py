@@ -19,7 +19,7 @@ from factsweep.operators.prompts.expansion import (
     same_as,
     sentences,
 )
-from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, filled
+from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, fill_sentence
 from factsweep.operators.prompts.tokens import check_reading
 from factsweep.operators.schemas import refuse
 
@@ -90,7 +90,7 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
     subjects = pl.DataFrame({"subject": CONTENT_FREE}).with_row_index("index")
     rows = templates.join(subjects, how="cross", maintain_order="left_right")
     sentence = pl.col("text").str.replace_all("[Y]", MASK, literal=True)
-    query = filled(sentence, pl.col("subject"), pl.lit(None, pl.String))
+    query = fill_sentence(sentence, pl.col("subject"), pl.lit(None, pl.String))
     prompt_id = pl.format("{}.content-free.{}.{}", "relation_id", template_number(), "index")
     return rows.select("template_id", "relation_id", "subject", query=query, prompt_id=prompt_id)
 

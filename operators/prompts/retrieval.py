@@ -67,7 +67,7 @@ class Kind:
     questions: tuple[Question, ...]
 
 
-def folded(label: str) -> str:
+def fold_label(label: str) -> str:
     """The label in the form that is compared.
 
     >>> folded("STRASSE") == folded("Straße")
@@ -85,7 +85,7 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
     ids = base.entities.select("entity_id").with_row_index("row")
     rows = facts.join(ids, left_on="answer_id", right_on="entity_id", maintain_order="left")
     rows = rows.with_columns(pl.col("row").cast(pl.Int64))
-    by_label = _Postings(base.entities["labels"], folded)
+    by_label = _Postings(base.entities["labels"], fold_label)
     by_type = _Postings(base.entities["types"])
     answers = rows.select("subject_id", "relation_id", object_id="answer_id")
     triples = base.triples.join(answers, on=["subject_id", "relation_id"], how="semi")
@@ -114,7 +114,7 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
             yield Kind(tuple(types_of_kind), members, tuple(questions))
 
 
-def counted(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
+def count_distractors(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
     """The size of Ω for each fact, and the entities of its kind that are left out, by reason.
 
     Columns: pair_id, n_same_type, n_right (of these other right objects), n_sharing (of the others
@@ -192,7 +192,7 @@ def _date(column: str) -> list[pl.Expr]:
     return [groups.struct.field(part).cast(pl.Int64).alias(f"{column}_{part}") for part in "123"]
 
 
-def resolved(facts: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
+def resolve_ids(facts: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
     """The facts with ids of the knowledge base (subject_id, relation_id, answer_id, labels).
 
     An id that the knowledge base lacks is looked up among its labels, and so are the labels of an
@@ -226,7 +226,7 @@ def resolved(facts: pl.DataFrame, base: KnowledgeBase) -> pl.DataFrame:
 
 def _keys(names: pl.Series) -> pl.Series:
     distinct = names.unique()
-    keys = pl.Series(map(folded, distinct), dtype=pl.String)
+    keys = pl.Series(map(fold_label, distinct), dtype=pl.String)
     return names.replace_strict(distinct, keys, return_dtype=pl.String)
 
 
@@ -240,13 +240,15 @@ def vectors(base: KnowledgeBase) -> "csr_matrix":
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    def numbered(ids: pl.Series, name: str, number: str) -> pl.LazyFrame:
+    def number_ids(ids: pl.Series, name: str, number: str) -> pl.LazyFrame:
         """The distinct ids with their numbers, in the order of their first places."""
         return ids.unique(maintain_order=True).alias(name).to_frame().with_row_index(number).lazy()
 
     ids = base.entities.select(subject_id="entity_id").with_row_index("row")
-    objects = numbered(pl.concat([ids["subject_id"], base.triples["object_id"]]), "object_id", "o")
-    relations = numbered(base.triples["relation_id"], "relation_id", "r")
+    objects = number_ids(
+        pl.concat([ids["subject_id"], base.triples["object_id"]]), "object_id", "o"
+    )
+    relations = number_ids(base.triples["relation_id"], "relation_id", "r")
     triples = base.triples.lazy().join(ids.lazy(), on="subject_id")
     triples = triples.join(objects, on="object_id").join(relations, on="relation_id")
     table = triples.select("row", "o", "r").collect()
@@ -268,7 +270,7 @@ _DIGITS = 9
 _CELLS_PER_BLOCK = 8_000_000  # similarities that are held at once: 100 MB
 
 
-def retrieved(
+def retrieve_distractors(
     base: KnowledgeBase, facts: pl.DataFrame, retrieval: Retrieved, n: int, *, seed: int
 ) -> pl.DataFrame:
     """The distractors of each fact: pair_id, entity_id, rank (from 1).

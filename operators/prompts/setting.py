@@ -126,7 +126,7 @@ def eligible(templates: pl.DataFrame, setting: Setting) -> pl.DataFrame:
     return templates.with_columns(asked=text.str.replace_all("[Y]", MASK, literal=True))
 
 
-def filled(sentence: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Expr:
+def fill_sentence(sentence: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None) -> pl.Expr:
     """The sentence on a subject by one of its names.
 
     `forms` has the gender (m or f; null: m) of the subject and of the object, for templates with
@@ -322,7 +322,7 @@ def contexts(
         columns = all_pairs[pairs].with_columns(asked=pool.templates["asked"].gather(templates))
         shots = shots.hstack(columns.select(pl.all().name.suffix(str(place))))
         forms = pl.col(f"forms{place}") if "forms" in all_pairs.columns else None
-        sentence = filled(pl.col(f"asked{place}"), pl.col(f"name{place}"), forms)
+        sentence = fill_sentence(pl.col(f"asked{place}"), pl.col(f"name{place}"), forms)
         texts.append(demonstration(setting, sentence, pl.col(f"label{place}"), is_first=place == 0))
         pair_ids.append(pl.col(f"pair_id{place}"))
     return shots.select(

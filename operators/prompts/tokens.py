@@ -43,12 +43,12 @@ def encode(
 
     Raises:
         InputError: the first prompt's tokens do not read as its text (`check_reading`), or the
-            template does not render the chat (`chat.rendered`).
+            template does not render the chat (`chat.render_chats`).
     """
     if not texts:
         return []
     if chat_template:
-        texts = chat.rendered(
+        texts = chat.render_chats(
             tokenizer,
             [chat.messages(text, as_turns=as_turns) for text in texts],
             template_kwargs=template_kwargs or {},
@@ -274,8 +274,8 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
         return None
     contents = sorted(_special_tokens(tokenizer).values(), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, contents)) or r"(?!)")
-    written = _folded(text, pattern)
-    folded_readings = [_folded(reading, pattern) for reading in readings]
+    written = _fold_text(text, pattern)
+    folded_readings = [_fold_text(reading, pattern) for reading in readings]
     if not any(_letters(written) == _letters(reading) for reading in folded_readings):
         return "changes the prompt"
     if not any(_word_ends(written) <= _word_ends(reading) for reading in folded_readings):
@@ -283,7 +283,7 @@ def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[s
     return None
 
 
-def _folded(text: str, special: re.Pattern[str]) -> str:
+def _fold_text(text: str, special: re.Pattern[str]) -> str:
     """A text without parts that normalisers change, and with a marker for each special token."""
     parts = []
     for part in special.split(text):

@@ -39,7 +39,7 @@ def by_relation(
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> pl.DataFrame:
     """The differences of one metric, one row per relation, the largest loss first, as texts."""
-    return _relations(comparison, metric).select(_labelled(relation_labels), *_columns(names))
+    return _relations(comparison, metric).select(_name_relations(relation_labels), *_columns(names))
 
 
 def gained_and_lost(
@@ -49,7 +49,7 @@ def gained_and_lost(
     keys = ["metric", "relation_id"]
     rows = facts.join(comparison, on=keys, nulls_equal=True, maintain_order="left")
     everywhere = pl.when(pl.col("relation_id").is_null()).then(pl.lit("all"))
-    relation = everywhere.otherwise(_labelled(relation_labels))
+    relation = everywhere.otherwise(_name_relations(relation_labels))
     counts = {"facts": "n_pairs", "gained": "n_gained", "lost": "n_lost"}
     metric = pl.col("metric").replace(_HEADINGS)
     return rows.select(known=metric, relation=relation, **counts, **difference())
@@ -76,7 +76,7 @@ def changed_facts(
     rows = changes.drop_nulls("change").join(names, on="pair_id", how="left")
     order = [pl.col("change").cast(pl.Enum(_CHANGES)), size, pl.col("pair_id")]
     ordered = rows.sort(order, descending=[False, True, False])
-    fact = "change", _labelled(relation_labels), "pair_id", "subject", "objects"
+    fact = "change", _name_relations(relation_labels), "pair_id", "subject", "objects"
     right = {f"right {when}": pl.col(f"share_{when}").round(4) for when in ("before", "after")}
     return ordered.select(*fact, pl.col("before", "after").cast(pl.String), **right)
 
@@ -93,7 +93,7 @@ def differences_figure(
     """The difference of one metric by relation; filled: p (Holm) ≤ `alpha`; grey: `margin`."""
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
-    labels = rows.select(_labelled(relation_labels)).to_series().replace("", "all relations")
+    labels = rows.select(_name_relations(relation_labels)).to_series().replace("", "all relations")
     labels_of_axes = {"xlabel": f"difference of {_HEADINGS.get(metric, metric)}", "title": title}
     figure, axes = canvas.new_row_frame(labels.to_list(), 6.4, 0.24, 1.7, **labels_of_axes)
     if margin is not None:
@@ -121,7 +121,7 @@ def _relations(comparison: pl.DataFrame, metric: str) -> pl.DataFrame:
     return rows.sort("difference", "relation_id", nulls_last=True)
 
 
-def _labelled(relation_labels: Mapping[str, str]) -> pl.Expr:
+def _name_relations(relation_labels: Mapping[str, str]) -> pl.Expr:
     relation = pl.col("relation_id")
     return relation_name(relation, label_of(relation, relation_labels)).alias("relation")
 

@@ -9,7 +9,7 @@ from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.datasets.kamel import find_marked_labels, split_sizes
 from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
-from factsweep.operators.prompts.retrieval import counted
+from factsweep.operators.prompts.retrieval import count_distractors
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
@@ -133,7 +133,7 @@ def distractors_by_relation(facts: Facts) -> pl.DataFrame:
     single = sliced(facts, Slice())
     assert single.knowledge_base is not None
     single_answers = answers(single)
-    sizes = counted(single.knowledge_base, single_answers)
+    sizes = count_distractors(single.knowledge_base, single_answers)
     rows = sizes.join(
         single_answers.select("pair_id", "relation_id"), on="pair_id", maintain_order="left"
     )

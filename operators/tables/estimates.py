@@ -25,7 +25,7 @@ def format_share(estimates: pl.DataFrame) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def written(estimates: pl.DataFrame) -> str:
+def format_report(estimates: pl.DataFrame) -> str:
     """The report of estimates: the sentence that marks them, and their table."""
     share, table = format_share(estimates), markdown(estimates_table(estimates)).strip()
     return (

@@ -22,7 +22,7 @@ def harness_path(record: Mapping[str, Any], started: datetime) -> str:
     'HuggingFaceTB__SmolLM2-135M/results_2026-11-21T18-30-00.json'
     """
     time = started.isoformat().replace(":", "-")
-    return f"{_sanitized(record['run']['model']['id'])}/results_{time}.json"
+    return f"{_sanitise_name(record['run']['model']['id'])}/results_{time}.json"
 
 
 def harness_results(
@@ -128,7 +128,7 @@ def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
         "upper_git_hash": None,
         "model_source": decoding.get("engine"),
         "model_name": model["id"],
-        "model_name_sanitized": _sanitized(model["id"]),
+        "model_name_sanitized": _sanitise_name(model["id"]),
         **dict.fromkeys(("system_instruction", "system_instruction_sha", "fewshot_as_multiturn")),
         **dict.fromkeys(("chat_template", "chat_template_sha")),
         "task_hashes": {},
@@ -136,7 +136,7 @@ def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
     }
 
 
-def _sanitized(model: str) -> str:
+def _sanitise_name(model: str) -> str:
     return re.sub(r'["<>:/|\\?*\[\]]+', "__", model)
 
 

@@ -74,10 +74,10 @@ def _rules() -> str:
         if isinstance(detector, type) and detector.__module__ == plugin.__name__
         for pattern in getattr(detector, "denylist", ())
     ]
-    return "|".join([*_SHAPES, *dict.fromkeys(map(_scoped, patterns))])
+    return "|".join([*_SHAPES, *dict.fromkeys(map(_scope_pattern, patterns))])
 
 
-def _scoped(pattern: re.Pattern[str]) -> str:
+def _scope_pattern(pattern: re.Pattern[str]) -> str:
     """A pattern as a part of a larger one, with its own flags."""
     ignore_case = "i" if pattern.flags & re.IGNORECASE else ""
     if pattern.flags & re.VERBOSE:
@@ -90,16 +90,16 @@ def redactor(known_secrets: Collection[str] = ()) -> Callable[[str], str]:
     secrets = sorted(
         (text for text in known_secrets if len(text) >= _SHORTEST), key=len, reverse=True
     )
-    pattern = _compiled(tuple(secrets))
-    return lambda text: pattern.sub(HIDDEN, _QUERY.sub(_signed, _USERINFO.sub("", text)))
+    pattern = _compile_pattern(tuple(secrets))
+    return lambda text: pattern.sub(HIDDEN, _QUERY.sub(_hide_credential, _USERINFO.sub("", text)))
 
 
 @lru_cache(maxsize=8)
-def _compiled(secrets: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_pattern(secrets: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([*map(re.escape, secrets), _rules()]))
 
 
-def _signed(field: re.Match[str]) -> str:
+def _hide_credential(field: re.Match[str]) -> str:
     """A field of a URL's query, without its value if it is a credential."""
     name = field[1]
     is_credential = is_secret(name) or name.lower() in _SIGNED
@@ -139,14 +139,14 @@ def redact(value: Any, known_secrets: Collection[str] = ()) -> Any:
     """
     clean = redactor(known_secrets)
 
-    def cleaned(value: Any, name: Any = "") -> Any:
+    def clean_value(value: Any, name: Any = "") -> Any:
         if isinstance(value, str):
             hides = isinstance(name, str) and value and is_secret(name)
             return HIDDEN if hides else clean(value)
         if isinstance(value, Mapping):
-            return {name: cleaned(part, name) for name, part in value.items()}
+            return {name: clean_value(part, name) for name, part in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)([cleaned(part) for part in value])
+            return type(value)([clean_value(part) for part in value])
         return value
 
-    return cleaned(value)
+    return clean_value(value)

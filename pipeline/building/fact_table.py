@@ -41,7 +41,7 @@ def read(path: Path, language: str, separator: str | None = None) -> tuple[pl.Da
         names = [f"{column} (or {wording.join_list(MEANT[column], 'or')})" for column in missing]
         fix = f"name a column {' and one '.join(names)}; one row is one fact"
         if {"relation", "object"} <= {*missing} and kind(path) == ".csv":
-            fix += _unpivoted(path, name_by_column, columns)
+            fix += _suggest_unpivot(path, name_by_column, columns)
         lacks = f"no column is {wording.join_list(missing, 'or')}"
         raise InputError(f"{path}: {lacks}; it has {', '.join(columns)}: {fix}.")
     if facts.is_empty():
@@ -111,7 +111,7 @@ def find_unshared_languages(facts: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def _unpivoted(path: Path, name_by_column: Mapping[str, str], columns: Sequence[str]) -> str:
+def _suggest_unpivot(path: Path, name_by_column: Mapping[str, str], columns: Sequence[str]) -> str:
     """The command for a table with a row per subject, and a column per relation."""
     subject = next(
         (column for column, name in name_by_column.items() if name == "subject"), columns[0]

@@ -168,7 +168,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     if not gpus:
         least, most = replicas.min, replicas.max
     nodes = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
-    head = _merged(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
+    head = _merge_specs(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
     worker = {**_nonempty(nodes), **_pod(launch, "worker", launch.worker, gpus)}
     return {
         "rayVersion": metadata.version("ray"),
@@ -187,7 +187,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
                 "minReplicas": least,
                 "maxReplicas": most,
                 "rayStartParams": {},
-                "template": {"spec": _merged(worker, launch.worker.pod or {})},
+                "template": {"spec": _merge_specs(worker, launch.worker.pod or {})},
             }
         ],
     }
@@ -212,7 +212,7 @@ def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
         "envFrom": [{"secretRef": {"name": launch.secret}}] if launch.secret else None,
         "volumeMounts": [{"name": v, "mountPath": path} for v, (path, _) in volumes.items()],
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", leave]}}},
-        "securityContext": _confined(),
+        "securityContext": _build_security_context(),
     }
     spec = {
         "serviceAccountName": launch.service_account,
@@ -234,7 +234,7 @@ def _submitter(launch: KubeRay) -> dict[str, Any]:
             "requests": {"cpu": "500m", "memory": "512Mi"},
             "limits": {"cpu": 1, "memory": "1Gi"},
         },
-        "securityContext": _confined(),
+        "securityContext": _build_security_context(),
     }
     spec = {
         "restartPolicy": "Never",
@@ -245,20 +245,23 @@ def _submitter(launch: KubeRay) -> dict[str, Any]:
     return _nonempty(spec)
 
 
-def _confined() -> dict[str, Any]:
+def _build_security_context() -> dict[str, Any]:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def _merged(base: Any, additions: Any) -> Any:
+def _merge_specs(base: Any, additions: Any) -> Any:
     """Merge two specifications: mappings by key, lists by the `name` of their elements.
 
     >>> _merged({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "m": 2}, {"name": "y"}]})
     {'a': [{'name': 'x', 'n': 1, 'm': 2}, {'name': 'y'}]}
     """
     if isinstance(base, Mapping) and isinstance(additions, Mapping):
-        return {**base, **{key: _merged(base.get(key), value) for key, value in additions.items()}}
+        return {
+            **base,
+            **{key: _merge_specs(base.get(key), value) for key, value in additions.items()},
+        }
     if isinstance(base, list) and isinstance(additions, list):
-        return list(_merged(_by_name(base, "base"), _by_name(additions, "more")).values())
+        return list(_merge_specs(_by_name(base, "base"), _by_name(additions, "more")).values())
     return additions
 
 

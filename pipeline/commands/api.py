@@ -42,7 +42,7 @@ def plan(*overrides: str, **fields: object) -> Planned:
     Raises:
         InputError: an argument is wrong.
     """
-    return forecast_of(settings(written(*overrides, **fields)))
+    return forecast_of(settings(format_overrides(*overrides, **fields)))
 
 
 def forecast_of(settings: Run) -> Planned:
@@ -71,7 +71,7 @@ def run(*overrides: str, **fields: object) -> Results:
         InputError: an argument is wrong.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    config = settings(written(*overrides, **fields))
+    config = settings(format_overrides(*overrides, **fields))
     from factsweep.pipeline.runs.run import run as compute
 
     compute(config)
@@ -91,7 +91,7 @@ def estimate(*overrides: str, **fields: object) -> pl.DataFrame:
     """
     from factsweep.pipeline.runs.estimate import estimate as compute
 
-    return compute(settings(written(*overrides, **fields)))
+    return compute(settings(format_overrides(*overrides, **fields)))
 
 
 def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
@@ -104,7 +104,7 @@ def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
     """
     from factsweep.pipeline.runs.prompts import each
 
-    return pl.concat(each(settings(written(*overrides, **fields))))
+    return pl.concat(each(settings(format_overrides(*overrides, **fields))))
 
 
 def score(*overrides: str, **fields: object) -> Results:
@@ -116,23 +116,23 @@ def score(*overrides: str, **fields: object) -> Results:
         InputError: an argument is wrong, or an answer fits no prompt.
         DecodingError: too many prompts have no answer; the results are written all the same.
     """
-    config = settings(written(*overrides, **fields))
+    config = settings(format_overrides(*overrides, **fields))
     from factsweep.pipeline.runs.run import score as measure
 
     measure(config)
     return load(config.folder)
 
 
-def written(*overrides: str, **fields: object) -> list[str]:
+def format_overrides(*overrides: str, **fields: object) -> list[str]:
     """The overrides as on the command line; texts by keyword are quoted.
 
     >>> written("sweep=demo", seed=1, run_name="a, b", **{"benchmark.relations": ["P17", "P36"]})
     ['sweep=demo', 'seed=1', "run_name='a, b'", "benchmark.relations=['P17','P36']"]
     """
-    return [*overrides, *(f"{name}={_written(name, value)}" for name, value in fields.items())]
+    return [*overrides, *(f"{name}={_format_value(name, value)}" for name, value in fields.items())]
 
 
-def _written(name: str, value: object) -> str:
+def _format_value(name: str, value: object) -> str:
     is_text = name not in groups() and types_of(name) in (None, {str})
     return _value(value) if is_text or not isinstance(value, str) else value
 

@@ -208,7 +208,7 @@ def other_overrides(args: argparse.Namespace) -> list[str]:
 
 def _key_lines(signature: Signature) -> Iterator[str]:
     if signature.keys is not None:
-        yield from _wrapped("keys:", (f"{key}=" for key in signature.known_keys()))
+        yield from _wrap_names("keys:", (f"{key}=" for key in signature.known_keys()))
         return
     from factsweep.pipeline.config.compose import compose_config, keys
     from factsweep.pipeline.config.folders import files, groups
@@ -218,12 +218,12 @@ def _key_lines(signature: Signature) -> Iterator[str]:
     for group in (group for group in groups() if group in config):
         names = [*files(group)]
         cut = [f"… {len(names)} in all: conf/{group}/"] if len(names) > _MAX_CHOICES else []
-        yield from _wrapped(f"  {group}:", [*names[:_MAX_CHOICES], *cut])
+        yield from _wrap_names(f"  {group}:", [*names[:_MAX_CHOICES], *cut])
     yield ""
-    yield from _wrapped("keys:", (key for key in keys() if key not in groups()))
+    yield from _wrap_names("keys:", (key for key in keys() if key not in groups()))
 
 
-def _wrapped(title: str, names: Iterable[str]) -> Iterator[str]:
+def _wrap_names(title: str, names: Iterable[str]) -> Iterator[str]:
     indent = " " * (len(title) - len(title.lstrip()) + 4)
     text = f"{title} {'  '.join(name.replace(' ', chr(160)) for name in names)}"
     lines = textwrap.wrap(
@@ -232,7 +232,7 @@ def _wrapped(title: str, names: Iterable[str]) -> Iterator[str]:
     yield from (line.replace(chr(160), " ") for line in lines)
 
 
-def fitted(text: str) -> str:
+def fit_to_terminal(text: str) -> str:
     """A text for this terminal ($COLUMNS, else 80): Markdown tables wrap or split to fit."""
     width = shutil.get_terminal_size(fallback=(80, 24)).columns
     lines = list[str]()

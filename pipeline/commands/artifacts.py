@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from factsweep.operators.wording import count, join_list
-from factsweep.pipeline.commands.arguments import Parser, fitted, places
+from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal, places
 
 if TYPE_CHECKING:
     from factsweep.pipeline.runs.inventory import Item
@@ -57,7 +57,7 @@ def _artifacts(args: argparse.Namespace) -> int:
     store = Store(folders["artifacts"])
     items = list_artifacts(store, folders["results"])
     if items:
-        print(fitted(_table(items)))
+        print(fit_to_terminal(_table(items)))
     print(_sum(items, f"in {store.where()}"))
     if idle := find_unneeded(items, unfinished=False):
         fix = shlex.join(["factsweep", "prune", *args.overrides])
@@ -89,7 +89,7 @@ def _prune(args: argparse.Namespace) -> int:
         print(f"nothing to remove: {cause}{note}")
         return 0
     if not args.yes:
-        print(fitted(_table(chosen)))
+        print(fit_to_terminal(_table(chosen)))
         note *= not args.unfinished
         print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them{note}")
         return 0

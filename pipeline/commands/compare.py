@@ -4,7 +4,13 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from factsweep.pipeline.commands.arguments import PLACES, Parser, fitted, other_overrides, places
+from factsweep.pipeline.commands.arguments import (
+    PLACES,
+    Parser,
+    fit_to_terminal,
+    other_overrides,
+    places,
+)
 
 if TYPE_CHECKING:
     from factsweep.pipeline.results.compare import Compared
@@ -45,7 +51,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 def _compare(args: argparse.Namespace) -> int:
     from factsweep.operators.wording import safe_names
     from factsweep.pipeline.config.folders import below
-    from factsweep.pipeline.results.compare import compared, settings
+    from factsweep.pipeline.results.compare import compare_runs, settings
 
     runs = args.first, args.second
     for name in runs:
@@ -53,7 +59,7 @@ def _compare(args: argparse.Namespace) -> int:
     comparison = settings(dict(map(_parse_override, other_overrides(args))))
     results = places(args)["results"]
     out = args.out or below(results, f"compare/{safe_names.comparison_folder(*map(_folder, runs))}")
-    pairs = compared(*runs, results, comparison, anyway=args.anyway, unit=args.by)
+    pairs = compare_runs(*runs, results, comparison, anyway=args.anyway, unit=args.by)
     outcomes = _write(pairs, out)
     if not args.gate or outcomes <= {"no change", "improvement"}:
         return 0
@@ -81,7 +87,7 @@ def _write(comparisons: "Iterable[Compared]", out: str) -> set[str]:
         for line in pair.departures:
             print(f"(!) differs in more than model, setting and seed: {line}")
         for name in ("headline", "moves"):
-            print(fitted(markdown(result.report.tables[name])))
+            print(fit_to_terminal(markdown(result.report.tables[name])))
         print(f"{result.verdict.outcome}: {result.verdict.reason}")
         print(lost_and_gained(result.lost, result.n_gained))
         print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from factsweep.pipeline.commands.arguments import Parser, fitted
+from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.benchmark import Benchmark
@@ -91,7 +91,7 @@ def _describe(args: argparse.Namespace) -> int:
     options = {"parser": args.parser, "encoder": args.encoder, "out": args.out}
     name = args.name.removeprefix("benchmark.path=")
     for line in describe(name, args.path, **options):
-        print(fitted(line))
+        print(fit_to_terminal(line))
     return 0
 
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError, StoppedError, printable
 from factsweep.operators.wording import count
-from factsweep.pipeline.commands.arguments import ENCODED, Parser, fitted, other_overrides, places
+from factsweep.pipeline.commands.arguments import (
+    ENCODED,
+    Parser,
+    fit_to_terminal,
+    other_overrides,
+    places,
+)
 
 if TYPE_CHECKING:
     from factsweep.pipeline.cluster.machine_checks import Finding
@@ -96,15 +102,15 @@ def _load(overrides: Sequence[str]) -> "Run":
 def _print_card(settings: "Run") -> int:
     from factsweep.pipeline.results.results import load
 
-    print(fitted(f"\n{load(settings.folder)}"))
+    print(fit_to_terminal(f"\n{load(settings.folder)}"))
     return 0
 
 
 def _estimate(settings: "Run") -> int:
-    from factsweep.operators.tables.estimates import written
+    from factsweep.operators.tables.estimates import format_report
     from factsweep.pipeline.runs.estimate import estimate
 
-    print(fitted(f"\n{written(estimate(settings))}"))
+    print(fit_to_terminal(f"\n{format_report(estimate(settings))}"))
     return 0
 
 
@@ -159,7 +165,7 @@ def _plan(args: argparse.Namespace) -> int:
 
         for line in calibrate(settings):
             print(line)
-    print(fitted(str(api.forecast_of(settings))))
+    print(fit_to_terminal(str(api.forecast_of(settings))))
     return 0
 
 

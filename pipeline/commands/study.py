@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording import count, join_list
-from factsweep.pipeline.commands.arguments import Parser, fitted, places
+from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal, places
 from factsweep.pipeline.commands.compare import lost_and_gained
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _measure(study: "Study", *, ask: bool) -> int:
         )
     findings = study_report.write(study)
     for table in findings.tables:
-        print(fitted(f"\n{markdown(table)}"))
+        print(fit_to_terminal(f"\n{markdown(table)}"))
     print("\n".join(findings.lines))
     for failure in failures:
         print(f"factsweep: {failure.label} failed: {failure.error}", file=sys.stderr)

@@ -73,7 +73,9 @@ def compose_config(overrides: Sequence[str]) -> dict[str, Any]:
             f"{' '.join(lists)} gives several values, where one run takes one; `factsweep study "
             "NAME` measures them all. One value with commas stands in quotes: key='\"a, b\"'."
         )
-    hydra_overrides = [o for override in _with_own_facts(texts) for o in _named(override)]
+    hydra_overrides = [
+        o for override in _with_own_facts(texts) for o in _to_hydra_overrides(override)
+    ]
     try:
         return _mapping(hydra_overrides)
     except FactsweepError:
@@ -150,7 +152,7 @@ def _is_plain_table(path: Path) -> bool:
     return {*_COLUMNS} <= {*names, *guess_columns(names, _COLUMNS).values()}
 
 
-def _named(override: str) -> list[str]:
+def _to_hydra_overrides(override: str) -> list[str]:
     """Overrides for Hydra; a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
     if f"{group}.".startswith("model.engine."):

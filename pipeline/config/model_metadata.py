@@ -147,7 +147,7 @@ def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     stored = None
     if fields["billions_of_parameters"] is None:
         quantisation = read_quantisation(config.to_dict(), partial(_json, source))
-        stored = _stored(source, bits(quantisation))
+        stored = _read_stored(source, bits(quantisation))
         fields["billions_of_parameters"] = stored.billions
     # Several heads of queries may share one of keys and values.
     key_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -230,13 +230,13 @@ def headers(name: str, revision: str | None) -> Any:
     """The headers of the safetensors of a folder, or of an id of the hub at a revision."""
     from huggingface_hub import get_local_safetensors_metadata, get_safetensors_metadata
 
-    folder = name if revision is None else cached(name, revision)
+    folder = name if revision is None else find_cached(name, revision)
     if folder is not None:
         return get_local_safetensors_metadata(folder)
     return get_safetensors_metadata(name, revision=revision)
 
 
-def _stored(source: _Source, bits: int | None) -> _Stored:
+def _read_stored(source: _Source, bits: int | None) -> _Stored:
     try:
         metadata = headers(source.id, source.revision)
     except Exception as error:
@@ -255,7 +255,7 @@ def _stored(source: _Source, bits: int | None) -> _Stored:
     return _Stored({str(kind): n for kind, n in metadata.parameter_count.items()}, bits)
 
 
-def cached(model_id: str, revision: str) -> Path | None:
+def find_cached(model_id: str, revision: str) -> Path | None:
     """The snapshot in the hub's cache if it has all weights."""
     if (file := in_cache(model_id, "model.safetensors", revision)) is not None:
         return file.parent

@@ -84,12 +84,12 @@ def load_rates(plan: Plan) -> pl.DataFrame:
         for artifact in branch.answered()
         if not artifact.is_complete() and artifact.published(artifact.stage)
     ]
-    tables = [*_kept(Store(str(home()))), *_kept(plan.store)]
+    tables = [*_read_tables(Store(str(home()))), *_read_tables(plan.store)]
     rows = pl.concat([pl.DataFrame(own_rows, schema=SPENT), *tables, shipped], how="diagonal")
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)
 
 
-def _kept(store: Store) -> Iterator[pl.DataFrame]:
+def _read_tables(store: Store) -> Iterator[pl.DataFrame]:
     for file in store.names(_FOLDER):
         name = f"{_FOLDER}/{file}"
         try:
@@ -184,11 +184,11 @@ def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> d
     for counts in shards:
         sums.update(numbers(counts))
     if not sums["seconds"]:  # the answers were given
-        return _named(branch, artifact)
+        return _describe_artifact(branch, artifact)
     machines = {counts.get("hardware") for counts in shards}
     tokens = ("prompts", "answers", "prompt_tokens", "cached_tokens", "output_tokens")
     return {
-        **_named(branch, artifact),
+        **_describe_artifact(branch, artifact),
         "model": shards[0].get("model"),
         "dtype": artifact.recipe.fields.get("model", {}).get("dtype"),
         "hardware": machines.pop() if len(machines) == 1 else None,
@@ -206,14 +206,19 @@ def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     unit = _UNIT.get(artifact.stage)
     source, table = (artifact, unit) if unit else (branch.prompts, "prompts")
     n = sum(source.rows(table).values()) if source.is_complete() else None
-    row = {**_named(branch, artifact), "prompts": None if unit else n, "answers": n, "gpus": 0}
+    row = {
+        **_describe_artifact(branch, artifact),
+        "prompts": None if unit else n,
+        "answers": n,
+        "gpus": 0,
+    }
     try:
         return {**row, **read_cost(artifact)}
     except FileNotFoundError:  # its process was killed
         return row
 
 
-def _named(branch: Branch, artifact: Artifact) -> dict[str, Any]:
+def _describe_artifact(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     sources = [step.artifact for step in branch.sources()]  # shared by all settings
     setting = None if artifact in sources else branch.title
     return {"fingerprint": artifact.fingerprint, "stage": artifact.stage, "setting": setting}

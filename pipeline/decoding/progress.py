@@ -134,7 +134,7 @@ class Bar:
         """Print a summary with mean rates, if there was anything to decode."""
         if not self._counts.get("all_answers"):
             return
-        time_s, parts = time.monotonic(), [*_done(self._counts)]
+        time_s, parts = time.monotonic(), [*_format_counts(self._counts)]
         if (
             self._counts["decoded"]
             and self._has_engine_at is not None
@@ -190,7 +190,7 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
     """
     if not counts.get("all_shards"):
         return "no prompts to decode yet"
-    parts = [*_done(counts)]
+    parts = [*_format_counts(counts)]
     if not counts.get("started"):
         loading = counts.get("loading", 0)
         state = f"{count(loading, 'engine')} loading the model" if loading else "no engine yet"
@@ -209,7 +209,7 @@ def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
     return " · ".join(parts)
 
 
-def _done(counts: Counts) -> Iterator[str]:
+def _format_counts(counts: Counts) -> Iterator[str]:
     yield f"{counts['answers']:,.0f}/{counts['all_answers']:,.0f} answers"
     yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
     for name, counted in COUNTS.items():

@@ -30,7 +30,7 @@ def examine(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     artifacts, _ = checks[-1]
     yield from _run_checks(*checks, (artifacts, partial(stores.check_room, run)))
     if run.cluster.address is not None:
-        (reached,) = _run_checks(("cluster", lambda: [_reached(str(run.cluster.address))]))
+        (reached,) = _run_checks(("cluster", lambda: [_check_address(str(run.cluster.address))]))
         yield reached
         if reached.state != "fails":
             yield from _run_checks(("cluster", partial(_nodes, run)))
@@ -88,7 +88,7 @@ def _nodes(run: Run) -> Iterator[Finding]:
                 placed = ray.remote(max_retries=0, **cluster.placement(run))(of_node)
                 future = placed.remote(run, True, marker)
                 tasks.append(("a node for an engine", future, run.cluster.start_s))
-            yield from _answered(tasks)
+            yield from _collect_findings(tasks)
 
 
 def _as_many(run: Run, n: int) -> Finding:
@@ -100,7 +100,7 @@ def _as_many(run: Run, n: int) -> Finding:
     return Finding.of("nodes", text, fails=fix if n_requested and n < n_requested else "")
 
 
-def _answered(tasks: Iterable[Task]) -> Iterator[Finding]:
+def _collect_findings(tasks: Iterable[Task]) -> Iterator[Finding]:
     """The findings of nodes, or that a node did not answer within its time limit."""
     import ray
 
@@ -136,7 +136,7 @@ def _run_checks(*checks: Check) -> Iterator[Finding]:
             yield replace(Finding.of("looked at", "no", fails=hidden(problem)), group=group)
 
 
-def _reached(address: str) -> Finding:
+def _check_address(address: str) -> Finding:
     """Whether an address accepts connections; `auto` is resolved by Ray itself."""
     target = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     host, _, port = target.rpartition(":")

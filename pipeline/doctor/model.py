@@ -18,7 +18,7 @@ from factsweep.pipeline.cluster.hardware import check_build, check_weights
 from factsweep.pipeline.cluster.machine_checks import Finding
 from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.folders import home
-from factsweep.pipeline.config.model_metadata import cached
+from factsweep.pipeline.config.model_metadata import find_cached
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs, root_cause
 from factsweep.pipeline.decoding import engine as engines
@@ -27,7 +27,7 @@ from factsweep.pipeline.decoding.decoder import Watchdog
 from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.runs import calibration
-from factsweep.pipeline.stages.plan import settled
+from factsweep.pipeline.stages.plan import resolve_run
 from factsweep.pipeline.stages.question import Task, check_reading
 from factsweep.pipeline.storage.store import Store
 
@@ -94,7 +94,7 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
     from huggingface_hub import constants
 
     model, folder = run.model, Path(constants.HF_HUB_CACHE)
-    if cached(model.id, model.revision) is not None:
+    if find_cached(model.id, model.revision) is not None:
         return Finding.of("cache", f"the weights are in {folder}")
     if model.arguments.get("load_format") == "dummy":
         return Finding.of("cache", "no weights are needed: load_format=dummy")
@@ -147,7 +147,7 @@ def load_engine(run: Run) -> Iterator[Finding]:
     """
     import ray
 
-    run = settled(run)
+    run = resolve_run(run)
     with cluster.start_ray(run):
         task = ray.remote(max_retries=0, **cluster.placement(run))(try_engine)
         try:
@@ -184,7 +184,7 @@ def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.D
     slow = f"a sweep waits cluster.start_s={run.cluster.start_s:g} s for its first engine; raise it"
     warns = slow if start_s > run.cluster.start_s / 2 else ""
     start = Finding.of("start", f"{start_s:,.0f} s until the engine was loaded", warns=warns)
-    return [start, *_judged(first, second)], pl.DataFrame(spent, schema=SPENT)
+    return [start, *_compare_turns(first, second)], pl.DataFrame(spent, schema=SPENT)
 
 
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
@@ -198,7 +198,7 @@ def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
     return Turn(answers, counts, seconds, clocked.used().idle_seconds)
 
 
-def _judged(first: Turn, second: Turn) -> Iterator[Finding]:
+def _compare_turns(first: Turn, second: Turn) -> Iterator[Finding]:
     cached_share = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
     rate = len(first.rows) / first.seconds
     idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"

@@ -67,14 +67,14 @@ def check_store(store: Store) -> Iterator[Finding]:
     """The checks of a store; their files are removed again."""
     folder = f".doctor-{uuid4().hex}"
     try:
-        yield _written(store, folder)
+        yield _check_writes(store, folder)
         yield _created_once(store, folder)
         names = {Path(name).name for name in store.names(folder)}
         missing = {f"written-{i}" for i in range(_TURNS)} - names
         fix = "new files are not listed at once; runs would decode them again"
         text = f"{count(len(missing), 'file')} missing" if missing else "at once"
         yield Finding.of("files are listed", text, fails=fix if missing else "")
-        yield _dropped(store, f"{folder}/written-0")
+        yield _check_drop(store, f"{folder}/written-0")
     except (FactsweepError, OSError) as error:
         fix = "check that it is there, and that you may write, list and drop files below it"
         yield Finding.of("written and read", reason(error), fails=fix)
@@ -86,7 +86,7 @@ def check_store(store: Store) -> Iterator[Finding]:
         yield Finding.of("free", f"{free / 1e9:,.0f} GB", fails=fix if is_small else "")
 
 
-def _written(store: Store, folder: str) -> Finding:
+def _check_writes(store: Store, folder: str) -> Finding:
     """The time to write a file, and whether it is read back."""
     times_ms = []
     for i in range(_TURNS):
@@ -116,7 +116,7 @@ def _created_once(store: Store, folder: str) -> Finding:
     return Finding.of("a file is created once", text, fails=fix if wrong else "")
 
 
-def _dropped(store: Store, name: str) -> Finding:
+def _check_drop(store: Store, name: str) -> Finding:
     """Roles that may write may not be allowed to remove: leases and chunks would stay for ever."""
     try:
         store.drop(name)

@@ -65,7 +65,7 @@ def check(model: Model, base: str, revision: str | None) -> None:
         files = headers(base, revision).files_metadata.values()
     shapes = {name: tuple(info.shape) for file in files for name, info in file.tensors.items()}
     modules = {name.rpartition(".")[0] for name in shapes}
-    for module, shape in _adapted(adapter):
+    for module, shape in _read_adapted_modules(adapter):
         base_shape = shapes.get(f"{module}.weight")
         # Quantised weights are packed under other names, and have other shapes.
         if base_shape != shape and (base_shape is not None or module not in modules):
@@ -76,7 +76,7 @@ def check(model: Model, base: str, revision: str | None) -> None:
             )
 
 
-def _adapted(adapter: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _read_adapted_modules(adapter: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The modules that it adapts, and the shape of the weights that it adds there."""
     from safetensors import SafetensorError, safe_open
 

@@ -290,7 +290,7 @@ def renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
     return reader.meant(reader.columns(content_of(entry, files(entry, path))))
 
 
-def published(method: str) -> pl.DataFrame | None:
+def load_published(method: str) -> pl.DataFrame | None:
     """The numbers of the paper of a method (data_catalog/published/), null where it has none."""
     path = folders.CATALOG / "published" / f"{method}.csv"
     return pl.read_csv(path, schema=PUBLISHED_SCHEMA, glob=False) if path.is_file() else None

@@ -65,7 +65,7 @@ def describe(
     facts = catalog.read(entry, path)
     with open_measures(parser, encoder) as (parse, encode):
         measured = diversity(facts, parse=parse, encode=encode)
-    published = compared = catalog.published("belief")
+    published = compared = catalog.load_published("belief")
     if published is not None and catalog.departure(facts, entry.name, None) is not None:
         compared = mark_other_facts(published, entry.name)
     options = (("syntax", "parser", parser), ("semantics", "encoder", encoder))
@@ -134,22 +134,22 @@ def open_measures(
     encode = SentenceEncoder(encoder) if encoder else None
     with Meter("templates") as meter:
         yield (
-            parse and _counted(parse, meter, "parsed"),
-            encode and _counted(encode, meter, "encoded"),
+            parse and _count_on_meter(parse, meter, "parsed"),
+            encode and _count_on_meter(encode, meter, "encoded"),
         )
 
 
-def _counted(
+def _count_on_meter(
     measure: Callable[[Sequence[str]], _Result], meter: Meter, verb: str
 ) -> Callable[[Sequence[str]], _Result]:
     """The same, with the number of texts on the meter."""
     n_done = 0
 
-    def counted(texts: Sequence[str]) -> _Result:
+    def measure_and_count(texts: Sequence[str]) -> _Result:
         nonlocal n_done
         result = measure(texts)
         n_done += len(texts)
         meter.show(f"{n_done:,} {verb}")
         return result
 
-    return counted
+    return measure_and_count

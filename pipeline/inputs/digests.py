@@ -96,7 +96,7 @@ def digest_each(files: Mapping[str, Path]) -> dict[str, str]:
     Raises:
         InputError: a file cannot be read, or changes while it is.
     """
-    cached = {name: _kept(path) for name, path in files.items()}
+    cached = {name: _read_cached(path) for name, path in files.items()}
     digests = {name: digest for name, digest in cached.items() if digest is not None}
     missing = {name: path for name, path in files.items() if name not in digests}
     n_bytes = sum(_stat(path).size for path in missing.values())
@@ -142,7 +142,7 @@ def _read(path: Path, count: Count) -> str:
         if max(state.modified_ns, state.changed_ns) + _TICK_NS <= now_ns:
             aside = record.with_name(f"{record.name}.{os.getpid()}")
             with suppress(OSError):  # a full disk, say: the file is then read again the next time
-                aside.write_text(_written(digest.hexdigest(), state), "utf-8")
+                aside.write_text(_format_record(digest.hexdigest(), state), "utf-8")
                 aside.replace(record)
     return digest.hexdigest()
 
@@ -174,7 +174,7 @@ def _unreadable(path: Path, error: OSError) -> InputError:
     return InputError(f"{path} cannot be read ({error.strerror}); copy it here again or remove it.")
 
 
-def _kept(path: Path) -> str | None:
+def _read_cached(path: Path) -> str | None:
     """The cached digest of a file that has not changed since; null: there is none."""
     state = _stat(path)
     if state.size < _KEPT_FROM:
@@ -183,12 +183,12 @@ def _kept(path: Path) -> str | None:
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or it is damaged
             text = record.read_text("utf-8")
             sha256 = str(json.loads(text)["sha256"])
-            if text == _written(sha256, state):
+            if text == _format_record(sha256, state):
                 return sha256
     return None
 
 
-def _written(sha256: str, state: _State) -> str:
+def _format_record(sha256: str, state: _State) -> str:
     """The record of a digest, with the state of the file and a checksum of the record."""
     content = {"sha256": sha256, "state": state._asdict()}
     check = _sha256(json.dumps(content, sort_keys=True).encode())

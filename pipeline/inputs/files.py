@@ -162,10 +162,10 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
             f"{path} is no {kind(path)[1:] or 'table'} that can be read; {FIX}, or give a file of "
             f"{_READABLE} under its own suffix."
         )
-    return _delimited(path, table).lazy()
+    return _read_delimited(path, table).lazy()
 
 
-def _delimited(path: Path, table: str) -> pl.DataFrame:
+def _read_delimited(path: Path, table: str) -> pl.DataFrame:
     """The rows of CSV or TSV; the header shows which character separates the values."""
     header, _, below = table.partition("\n")
     if separator_line := _SEPARATOR_LINE.fullmatch(header):

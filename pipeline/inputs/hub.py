@@ -111,10 +111,10 @@ def _download(repository: Repository, say: Say) -> tuple[str, Path]:
 
     name, folder = repository.id, repository.folder
     args: dict[str, Any] = {"repo_type": repository.kind, "revision": repository.revision}
-    info: Any = _retried(lambda: HfApi().repo_info(name, **args), say)
+    info: Any = _retry(lambda: HfApi().repo_info(name, **args), say)
     is_safe = any(file.rfilename.endswith(".safetensors") for file in info.siblings or ())
     args |= {"local_dir": folder, "ignore_patterns": _OTHER_WEIGHTS if is_safe else None}
-    local = Path(_retried(lambda: snapshot_download(name, **args), say))
+    local = Path(_retry(lambda: snapshot_download(name, **args), say))
     return str(info.sha) if folder else local.name, local
 
 
@@ -149,7 +149,7 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
     return f"the hub did not give {name} at {revision} ({reason(error)}); {fix}."
 
 
-def _retried(call: Callable[[], T], say: Say) -> T:
+def _retry(call: Callable[[], T], say: Say) -> T:
     """The result of a call that is repeated after a rate limit.
 
     It waits as long as the hub says, or twice as long each time.
@@ -189,7 +189,7 @@ def _drop_corrupt(repository: Repository, commit: str, local: Path, say: Say) ->
 
     name, kind, folder = repository.id, repository.kind, repository.folder
     args: dict[str, Any] = {"repo_type": kind, "revision": commit, "local_dir": folder}
-    report = _retried(lambda: HfApi().verify_repo_checksums(name, **args), say)
+    report = _retry(lambda: HfApi().verify_repo_checksums(name, **args), say)
     for mismatch in report.mismatches:
         path, algorithm = mismatch["path"], mismatch["algorithm"]
         actual, expected = mismatch["actual"][:12], mismatch["expected"][:12]

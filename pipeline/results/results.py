@@ -34,7 +34,7 @@ from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.results.record import EXPORTS, file
-from factsweep.pipeline.results.report import PAGE, reported
+from factsweep.pipeline.results.report import PAGE, build_report
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import parquet
 
@@ -91,7 +91,7 @@ class Results:
 
     @cached_property
     def _report(self) -> Report:
-        return reported(self._branches)
+        return build_report(self._branches)
 
     @cached_property
     def _branches(self) -> list[PastBranch]:

@@ -22,7 +22,7 @@ from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.expand import Expand
-from factsweep.pipeline.stages.plan import Branch, Plan, planned, settled
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan, resolve_run
 from factsweep.pipeline.stages.question import Question, Task, check_reading, room
 from factsweep.pipeline.storage.store import Store
 
@@ -47,7 +47,7 @@ def calibrate(run: Run) -> Iterator[str]:
     """
     import ray
 
-    run = settled(run)  # on the driver, not on the worker
+    run = resolve_run(run)  # on the driver, not on the worker
     if run.model.pipeline_parallel > 1:
         raise InputError(
             "plan --calibrate measures a replica on one node; with model.pipeline_parallel="
@@ -89,7 +89,7 @@ def measure_rates(run: Run, limit_s: float) -> pl.DataFrame:
 def prepare_plan(run: Run) -> Iterator[Plan]:
     """The plan of a run with its facts, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
-        plan = planned(replace(run, artifacts=folder))
+        plan = build_plan(replace(run, artifacts=folder))
         for step in plan.branches[0].sources():
             step.run()
         yield plan

@@ -21,7 +21,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.estimates import Controls
-from factsweep.pipeline.results.notes import treated
+from factsweep.pipeline.results.notes import warn_of_treated
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan, is_answered
@@ -33,7 +33,7 @@ from factsweep.pipeline.runs.run import (
     make_given,
     repair,
 )
-from factsweep.pipeline.stages.plan import Plan, check_budget, planned, sampled
+from factsweep.pipeline.stages.plan import Plan, build_plan, check_budget, sample_plan
 from factsweep.pipeline.storage.store import Store
 
 _PERCENT = percent(2)
@@ -59,7 +59,7 @@ def estimate(settings: Run) -> pl.DataFrame:
     if settings.answers is not None:
         check_answers(settings)
     check_budget(settings)
-    full_plan = planned(settings)
+    full_plan = build_plan(settings)
     settings = replace(settings, decoding=full_plan.run.decoding)
     controls = estimates.find_controls(full_plan)
     for control in controls.values():
@@ -67,11 +67,11 @@ def estimate(settings: Run) -> pl.DataFrame:
     check_plan(sampled(full_plan))
     with run_files.log_run(settings):
         if settings.target is None:
-            tables = _estimated(full_plan, settings, controls)
+            tables = _ask_and_estimate(full_plan, settings, controls)
             _write(full_plan, settings, tables)
         else:
             tables = _until_sure(full_plan, controls)
-        log_server_differences(sampled(full_plan))
+        log_server_differences(sample_plan(full_plan))
         LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return tables
 
@@ -87,7 +87,7 @@ def _until_sure(full_plan: Plan, controls: Controls) -> pl.DataFrame:
         next_budget: str | None = str(run.budget)
         while next_budget is not None:
             budget_run = replace(run, budget=next_budget)
-            rows = _estimated(full_plan, budget_run, controls, [branch.title])
+            rows = _ask_and_estimate(full_plan, budget_run, controls, [branch.title])
             rows, sentence, next_budget = _look(rows, goal, parse_budget(next_budget), variances)
             LOG.info("%s: %s", branch.title, sentence)
             all_rows = pl.concat([*tables, rows])
@@ -135,7 +135,7 @@ def _look(
     return wider, sentence, f"{100 * next_share(share, variance, goal.half_width):.6g}%"
 
 
-def _estimated(
+def _ask_and_estimate(
     full_plan: Plan, run: Run, controls: Controls, titles: Sequence[str] | None = None
 ) -> pl.DataFrame:
     """Ask the missing prompts of a run's budget, repair damaged files, and estimate.
@@ -143,7 +143,7 @@ def _estimated(
     Only the settings with these titles; null: all. The run is noted as begun and not as done: its
     answers are kept for a larger budget.
     """
-    plan = sampled(replace(full_plan, run=run))
+    plan = sample_plan(replace(full_plan, run=run))
     folders = [step.artifact.folder for step in plan.steps]
     note_use(plan.store, begin_use(run.name, run.results, folders))
     if titles is not None:
@@ -168,7 +168,9 @@ def _ask(plan: Plan) -> None:
             compute(plan)
         else:
             make_given(plan)
-            for line in chain.from_iterable(treated(branch.answers) for branch in plan.branches):
+            for line in chain.from_iterable(
+                warn_of_treated(branch.answers) for branch in plan.branches
+            ):
                 LOG.warning("%s", line)
     for branch in plan.branches:
         assert branch.chosen is not None, "a budget chooses"
@@ -181,6 +183,6 @@ def _ask(plan: Plan) -> None:
 
 def _write(full_plan: Plan, run: Run, rows: pl.DataFrame, lines: Sequence[str] = ()) -> None:
     store = Store(run.folder)
-    files = estimates.files(sampled(replace(full_plan, run=run)), rows, lines)
+    files = estimates.files(sample_plan(replace(full_plan, run=run)), rows, lines)
     for name, content in files.items():
         store.put(name, content)

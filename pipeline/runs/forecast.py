@@ -11,7 +11,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.ability import BESIDE, PREFER
-from factsweep.operators.prompts.expansion import NOTHING, Expansion, Shown, shown
+from factsweep.operators.prompts.expansion import NOTHING, Expansion, Shown, count_demonstrations
 from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
@@ -32,7 +32,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.runs.preflight import read_sources
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand, ends
-from factsweep.pipeline.stages.plan import Branch, Plan, asked, warnings
+from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan, warnings
 from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, explain_difference
@@ -75,7 +75,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     Raises:
         InputError: the configuration is wrong, or the engine cannot compute with the weights here.
     """
-    plan = asked(run)
+    plan = build_requested_plan(run)
     run = plan.run
     if run.answers is None and not all(b.answers.is_complete() for b in plan.branches):
         check_weights(run, run.model)
@@ -113,7 +113,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
         last = ends(rows.height, run.cluster.rows_per_shard)
         figures.n_whole += rows.height
         if tokens:
-            leaks = shown(expansion, facts.pairs)
+            leaks = count_demonstrations(expansion, facts.pairs)
             figures.leaks = Shown(*(a + b for a, b in zip(figures.leaks, leaks, strict=True)))
         if choose is None:
             figures.prompts[name] = rows.height

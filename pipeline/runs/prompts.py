@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
-from factsweep.operators.prompts.chat import listed, messages
+from factsweep.operators.prompts.chat import messages, parse_chats
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages import facts as facts_stage
@@ -118,7 +118,7 @@ def each(run: Run) -> Iterator[pl.DataFrame]:
             asked=pl.lit(asked_name(setting, prompts)), prompt="text"
         )
         if getattr(setting, "as_", None) == "turns":
-            prompts_of_shard = prompts_of_shard.with_columns(messages=listed(pl.col("text")))
+            prompts_of_shard = prompts_of_shard.with_columns(messages=parse_chats(pl.col("text")))
         yield _columns(run, prompts, shard, prompts_of_shard)
 
 

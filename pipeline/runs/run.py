@@ -20,7 +20,7 @@ from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan
-from factsweep.pipeline.stages.plan import Plan, planned, warnings
+from factsweep.pipeline.stages.plan import Plan, build_plan, warnings
 from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
@@ -79,7 +79,7 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     if settings.budget is not None:
         raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
     past_runs.check_free(settings.results, settings.name)
-    plan = planned(settings)
+    plan = build_plan(settings)
     check_plan(plan)
     with run_files.log_run(settings):
         metrics = _make_and_measure(plan, make)
@@ -91,7 +91,7 @@ def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     started, settings = time.monotonic(), plan.run
     store = Store(settings.folder)
     earlier = record.earlier(store)
-    if (replaced := record.replaced(store, earlier, plan)) is not None:
+    if (replaced := record.warn_of_replacement(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)
     use = begin_use(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     renewed = Counter[str]()
@@ -166,7 +166,7 @@ def check_failed(plan: Plan) -> None:
                 f"{_reasons(answer_artifacts)}."
             )
         _check_order(plan.run, metrics)
-        n, failed = past_runs.answered(metrics, plan.run.method)
+        n, failed = past_runs.count_answered(metrics, plan.run.method)
         blocks = [
             artifact
             for artifact in branch.further

@@ -12,7 +12,7 @@ from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
 from factsweep.pipeline.machine.logs import Meter
 from factsweep.pipeline.runs.run_files import Pulse, read_pulse
-from factsweep.pipeline.stages.plan import Branch, Plan, asked, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan, build_requested_plan
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -27,7 +27,7 @@ _SILENT_S = 60.0  # without a new pulse, before a run may be dead
 
 def status(settings: Run) -> Iterator[str]:
     """One line per stage and setting: done, partial, missing or damaged; its speed, its writer."""
-    for branch in asked(settings).branches:
+    for branch in build_requested_plan(settings).branches:
         yield branch.title
         for step in branch.steps:
             artifact = step.artifact
@@ -100,7 +100,7 @@ def _chunks(artifact: Artifact) -> list[Footer]:
 
 def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     """Show the progress of a run until it ends; returns 0 if it is done, else 1."""
-    plan, pace = planned(settings), Pace()
+    plan, pace = build_plan(settings), Pace()
     last: Pulse | None = None
     changed_at = 0.0
     while True:

@@ -12,7 +12,7 @@ from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
 from factsweep.pipeline.results import estimates, past_runs, record
 from factsweep.pipeline.results.estimates import answers_of_budget
-from factsweep.pipeline.stages.plan import Branch, Plan, asked
+from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
@@ -33,10 +33,10 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
 
     With `repair`, damaged files are quarantined, so that the next run computes them again.
     """
-    plan = asked(settings)
+    plan = build_requested_plan(settings)
     artifacts = [step.artifact for step in plan.steps]
     problems = _results(Store(settings.folder), plan, repair=repair)
-    verified = _verified(artifacts, repair=repair)
+    verified = _check_artifacts(artifacts, repair=repair)
     open_folders = {branch.answers.folder for branch in plan.branches if branch.chosen is not None}
     problems += verified.problems
     problems += [
@@ -46,7 +46,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     ]
     for branch in plan.branches:
         problems += _budget_problems(plan.run, branch, repair=repair)
-    problems += _unanswered(plan.branches)
+    problems += _find_unanswered(plan.branches)
     return Verified(verified.shards, list(dict.fromkeys(problems)))
 
 
@@ -78,7 +78,7 @@ def verify_store(root: str, *, repair: bool = False) -> Verified:
     artifacts = [locate_artifact(store, folder) for folder in folders(store)]
     if not artifacts:
         raise InputError(f"{store.where()} holds no artifacts; say where they lie with artifacts=…")
-    return _verified(artifacts, repair=repair)
+    return _check_artifacts(artifacts, repair=repair)
 
 
 def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
@@ -114,7 +114,7 @@ def _numbers(plan: Plan) -> pl.DataFrame | None:
         return None
 
 
-def _verified(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
+def _check_artifacts(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
     findings = [finding for artifact in artifacts for finding in integrity.check_content(artifact)]
     findings += integrity.find_outdated(artifacts)
     complete = (artifact for artifact in artifacts if artifact.was_complete)
@@ -137,7 +137,7 @@ def _sentence(finding: Finding, *, repair: bool) -> str:
     return f"{finding.sentence} Set aside as {aside}."
 
 
-def _unanswered(branches: Sequence[Branch]) -> Iterator[str]:
+def _find_unanswered(branches: Sequence[Branch]) -> Iterator[str]:
     """Decoded artifacts with prompts that have neither an answer nor an error row."""
     for branch in branches:
         inputs = (branch.prompts, branch.admitted)

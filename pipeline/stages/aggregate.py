@@ -76,7 +76,7 @@ class Aggregate:
         metrics = [tables["metrics"], *answer_metrics.result()]
         tables["metrics"] = pl.concat(metrics, how="diagonal")
         for table, rows in tables.items():
-            artifact.write(table, "all", _named(rows, artifact.recipe))
+            artifact.write(table, "all", _add_names(rows, artifact.recipe))
         inputs = (self.facts, self.prompts, self.answers, self.matched, self.again)
         made_of = [source for source in inputs if source is not None]
         artifact.finish(measure.measured, made_of=made_of)
@@ -149,7 +149,7 @@ class Aggregate:
         return _missing(expected, Counter(self.matched.rows(calibration)))
 
 
-def _named(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
+def _add_names(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     """The rows with model, benchmark, setting and variant, to which their own is appended."""
     names = [pl.lit(recipe.fields[name]).alias(name) for name in ("model", "benchmark")]
     own_variant = ["variant"] if "variant" in rows.columns else []

@@ -93,8 +93,8 @@ class Choose:
             relations = {
                 name: design for name, design in designs.items() if isinstance(design, Relation)
             }
-            samples = choice.chosen(relations, self.budget.of, seed=self.seed)
-            return Chosen(samples, choice.crossed(relations))
+            samples = choice.choose_prompts(relations, self.budget.of, seed=self.seed)
+            return Chosen(samples, choice.tabulate_designs(relations))
         pairs = {name: rows for name, rows in designs.items() if isinstance(rows, pl.DataFrame)}
         n_templates = pl.lit(1, pl.Int64).alias("n_templates")
         crossed = [

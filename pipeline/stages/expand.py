@@ -107,9 +107,9 @@ def _jobs(artifact: Artifact, expansion: Expansion, size: int) -> Iterator[Calla
     relation_id, contexts = expansion.relation_id, expansion.contexts
 
     def publish(shard: str, rows: pl.DataFrame) -> None:
-        artifact.write("contexts", shard, _used(contexts, rows, "context_id"))
+        artifact.write("contexts", shard, _keep_used(contexts, rows, "context_id"))
         if expansion.candidate_sets is not None:
-            sets = _used(expansion.candidate_sets, rows, "candidates_id")
+            sets = _keep_used(expansion.candidate_sets, rows, "candidates_id")
             artifact.write("candidate_sets", shard, sets)
         artifact.write("prompts", shard, rows, {"distinct": rows["same_as"].null_count()})
 
@@ -120,7 +120,7 @@ def _jobs(artifact: Artifact, expansion: Expansion, size: int) -> Iterator[Calla
         if expansion.content_free is not None:
             further_tables["content_free"] = expansion.content_free
         rows = pl.concat(table.select("context_id") for table in further_tables.values())
-        artifact.write("contexts", relation_id, _used(contexts, rows, "context_id"))
+        artifact.write("contexts", relation_id, _keep_used(contexts, rows, "context_id"))
         for name, table in further_tables.items():
             artifact.write(name, relation_id, table)
 
@@ -130,7 +130,7 @@ def _jobs(artifact: Artifact, expansion: Expansion, size: int) -> Iterator[Calla
     yield publish_further
 
 
-def _used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:
+def _keep_used(rows: pl.DataFrame, prompts: pl.DataFrame, key: str) -> pl.DataFrame:
     return rows.join(prompts.select(key), on=key, how="semi", maintain_order="left")
 
 

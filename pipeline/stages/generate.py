@@ -154,7 +154,7 @@ class Generate(Task):
         """An answer for each row, in order of completion."""
         for answer in engine.answers(self._requests(groups, tokenizer)):
             if isinstance(answer, Refused):
-                yield refused(answer)
+                yield build_error(answer)
             else:
                 yield Answered(self._row(answer), _counts(answer), thought=self._thought(answer))
 
@@ -225,7 +225,7 @@ def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         start, n = start + n, min(_READ_AT_ONCE, start + n)
 
 
-def refused(request: Refused) -> Answered:
+def build_error(request: Refused) -> Answered:
     """The error of a request without an answer, and its cost."""
     tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
     error = {
@@ -246,14 +246,14 @@ def _counts(answer: Answer) -> dict[str, float]:
         "prompt_tokens": answer.n_prompt_tokens,
         "cached_tokens": answer.n_cached_tokens,
         "output_tokens": n_output,
-        **served(answer),
+        **count_served(answer),
         **{f"{WITHOUT}{name}": 1 for name in answer.without},
         **({REQUESTS: answer.n_requests} if "n" in answer.without else {}),
         **({PROMPTS_REMOVED: answer.n_prompts_removed} if answer.n_prompts_removed else {}),
     }
 
 
-def served(output: Answer | Scored) -> dict[str, float]:
+def count_served(output: Answer | Scored) -> dict[str, float]:
     """The name that a server gives itself, as a count; empty for a local engine."""
     return {f"{SERVED}{output.served}": 1} if output.served else {}
 
@@ -289,7 +289,7 @@ class Score(Task):
         requests = (request for rows in groups for request in self._requests(rows, tokenizer))
         for scored in engine.scores(requests):
             if isinstance(scored, Refused):
-                yield refused(scored)
+                yield build_error(scored)
             else:
                 scores = {name: getattr(scored, name) for name in _SCORED}
                 answer = Answered.single(
@@ -299,7 +299,7 @@ class Score(Task):
                     cached=scored.n_cached_tokens,
                     written=scored.n_output_tokens,
                 )
-                yield answer._replace(counts={**answer.counts, **served(scored)})
+                yield answer._replace(counts={**answer.counts, **count_served(scored)})
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
         items = rows.with_columns(

@@ -149,7 +149,7 @@ class Plan:
         )
 
 
-def settled(run: Run) -> Run:
+def resolve_run(run: Run) -> Run:
     """The run with what depends on this machine or its table: the model's processor, max_tokens."""
     run = replace(run, model=models.resolve_dtype(run.model, run.cluster.device))
     return replace(run, decoding=facts_stage.with_room(run))
@@ -184,15 +184,15 @@ def warnings(plan: Plan) -> Iterator[str]:
     yield from facts_stage.cut_answers(run, partial(models.tokenizer, plan.weights))
 
 
-def planned(run: Run) -> Plan:
+def build_plan(run: Run) -> Plan:
     """The artifacts of a run, with answers of an engine or of the file `answers`.
 
-    They are those of all prompts; `asked` restricts them to the budget.
+    They are those of all prompts; `build_requested_plan` restricts them to the budget.
 
     Raises:
         InputError: the data set, the model or the file cannot be found.
     """
-    run = settled(run)
+    run = resolve_run(run)
     if run.answers is None:
         weights = models.resolve(run.model)
     else:
@@ -202,13 +202,13 @@ def planned(run: Run) -> Plan:
     return Plan(run, weights, tuple(branches))
 
 
-def asked(run: Run) -> Plan:
+def build_requested_plan(run: Run) -> Plan:
     """The artifacts that a run asks for: those of its budget, or all."""
-    plan = planned(run)
-    return plan if run.budget is None else sampled(plan)
+    plan = build_plan(run)
+    return plan if run.budget is None else sample_plan(plan)
 
 
-def sampled(plan: Plan) -> Plan:
+def sample_plan(plan: Plan) -> Plan:
     """The plan of a run with a budget: the steps to its answers, whose shards stay open.
 
     Raises:
@@ -278,9 +278,13 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
     n_sampled = samples.n_prompts if has_samples and samples.n_answers else 0
     prompts = _prompts(run, setting, sources)
     if run.answers:
-        admitted, answers, repeated_step, further_steps = _given(run, setting, prompts)
+        admitted, answers, repeated_step, further_steps = _plan_external_answers(
+            run, setting, prompts
+        )
     else:
-        admitted, answers, repeated_step, further_steps = _asked(run, setting, prompts, weights)
+        admitted, answers, repeated_step, further_steps = _plan_answers(
+            run, setting, prompts, weights
+        )
     further_artifacts = tuple(step.artifact for step in further_steps)
     inputs = (facts, prompts.artifact, answers.artifact)
     match = Match(method, *inputs, further_artifacts, run.matching, weights, n_sampled)
@@ -317,7 +321,7 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
     )
 
 
-def _asked(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Answers:
+def _plan_answers(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Answers:
     sources, ability = [step.artifact for step in prompts.after], run.method.ask.ability
     if ability == FILL:
         questions = generate.masked_questions(run, sources[0])
@@ -339,7 +343,7 @@ def _asked(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Answer
     return admitted, answered(questions.answers), repeated, tuple(map(answered, questions.further))
 
 
-def _given(run: Run, setting: Asked, prompts: Step) -> _Answers:
+def _plan_external_answers(run: Run, setting: Asked, prompts: Step) -> _Answers:
     source = Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact
     answers = GivenAnswers(*source, run.decoding.stop, bool(run.model.thinking))
     return _step(run, Unanswered(answers), prompts), _step(run, answers, prompts), None, ()

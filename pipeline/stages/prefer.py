@@ -51,13 +51,15 @@ class Chance(Task):
         """The chances of each pair, in order of completion."""
         requests_by_prompt = dict(self._requests(rows, tokenizer))
         results: dict[str, dict[str, Preferred]] = {name: {} for name in requests_by_prompt}
-        yield from (_answered(name, {}) for name, some in requests_by_prompt.items() if not some)
+        yield from (
+            _build_answer(name, {}) for name, some in requests_by_prompt.items() if not some
+        )
         requests = (request for some in requests_by_prompt.values() for request in some)
         for preferred in engine.preferences(requests):
             name = preferred.request_id.rsplit("/", 2)[0]
             results[name][preferred.request_id] = preferred
             if len(results[name]) == len(requests_by_prompt[name]):
-                yield _answered(name, results.pop(name))
+                yield _build_answer(name, results.pop(name))
 
     @cached_property
     def _with_base(self) -> Facts:
@@ -95,7 +97,7 @@ class Chance(Task):
             yield row["prompt_id"], list(requests)
 
 
-def _answered(prompt_id: str, results: Mapping[str, Preferred]) -> Answered:
+def _build_answer(prompt_id: str, results: Mapping[str, Preferred]) -> Answered:
     values: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     for name in sorted(results):
         values[name.rsplit("/", 2)[1]].append(results[name].answer.open_logprob)

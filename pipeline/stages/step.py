@@ -97,7 +97,7 @@ class Step:
         self.check()
         artifact, sharing = replace(self.artifact, lease=lease), sharing or Alone()
         check_inputs(artifact, [step.artifact for step in self.after])
-        with timed(artifact, sharing):
+        with note_time(artifact, sharing):
             if isinstance(self.stage, Shared):
                 self.stage.make_shared(artifact, sharing)
             else:
@@ -136,7 +136,7 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bo
 
 
 @contextmanager
-def timed(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
+def note_time(artifact: Artifact, sharing: Sharing) -> Iterator[None]:
     """Note in the artifact the time of making it, in this process and the others."""
     start, core_start = time.monotonic(), time.process_time()
     yield

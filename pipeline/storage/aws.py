@@ -29,7 +29,9 @@ def states() -> Iterator[tuple[str, int]]:
             yield str(path), 0
 
 
-def signed(keys: Mapping[str, str], region: str | None, endpoint: str | None) -> dict[str, Any]:
+def build_s3_arguments(
+    keys: Mapping[str, str], region: str | None, endpoint: str | None
+) -> dict[str, Any]:
     """The arguments of obstore's S3Store; keys, region and endpoint of a URL come first."""
     profile = {} if keys and region and endpoint else _profile()
     region = region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
@@ -58,7 +60,7 @@ def _first_set(*variables: str) -> str | None:
     return next(filter(None, map(os.environ.get, variables)), None)
 
 
-def trusted() -> dict[str, bytes]:
+def load_certificates() -> dict[str, bytes]:
     """The certificates of $AWS_CA_BUNDLE as an option of obstore's clients."""
     if not (path := os.environ.get("AWS_CA_BUNDLE")):
         return {}

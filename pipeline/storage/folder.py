@@ -30,13 +30,13 @@ class Folder:
         target = self._top / name
         if target.is_dir():
             raise _not_a_file(target, "a folder", name)
-        with _written(target, content) as temporary:
+        with _write_temporary(target, content) as temporary:
             temporary.replace(target)
 
     def create(self, name: str, content: bytes) -> bool:
         """Publish a file by a hard link, so that one of several writers wins; False: it exists."""
         target = self._top / name
-        with _written(target, content) as temporary:
+        with _write_temporary(target, content) as temporary:
             try:
                 os.link(temporary, target)
             except FileExistsError:
@@ -144,7 +144,7 @@ class Folder:
 
 
 @contextmanager
-def _written(target: Path, content: bytes) -> Iterator[Path]:
+def _write_temporary(target: Path, content: bytes) -> Iterator[Path]:
     """A flushed temporary file in the folder of `target`, to be renamed in the block."""
     temporary = target.with_name(f".{target.name}.{uuid4().hex}")
     try:

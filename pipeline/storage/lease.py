@@ -92,7 +92,7 @@ class Holder:
             return True
         except PermissionError:
             return False  # it runs as another user
-        started = _started(self.pid)
+        started = _read_process_start(self.pid)
         return None not in (started, self.started) and started != self.started
 
 
@@ -357,7 +357,9 @@ def _last(store: Store, folder: str) -> int:
 def this_process() -> Holder:
     """This process as a new writer."""
     pid = os.getpid()
-    return Holder(uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _started(pid))
+    return Holder(
+        uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _read_process_start(pid)
+    )
 
 
 def _machine() -> str | None:
@@ -369,7 +371,7 @@ def _machine() -> str | None:
         return None
 
 
-def _started(pid: int) -> str | None:
+def _read_process_start(pid: int) -> str | None:
     """The time in this boot when a process began, in ticks; None if the system does not say."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

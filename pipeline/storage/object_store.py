@@ -230,7 +230,7 @@ class Remote:
         def store() -> "Opened":
             if self._scheme == "memory":
                 return _memory(self._bucket)
-            return _opened(self._scheme, self._bucket, self._options, in_bulk, _environment())
+            return _open_store(self._scheme, self._bucket, self._options, in_bulk, _environment())
 
         for pause_s in (*pauses_s(), None):
             try:
@@ -294,17 +294,20 @@ def _environment() -> tuple[Any, ...]:
 
 
 @lru_cache(8)  # connections stay open: opening one takes longer than a request
-def _opened(
+def _open_store(
     scheme: str, bucket: str, options: str, in_bulk: bool, _environment: tuple[Any, ...]
 ) -> "Opened":
     from obstore import store
 
     fields = json.loads(options)
     user, endpoint = fields["user"], fields.get("endpoint")
-    shared: Any = {"client_options": {**_CLIENT, **aws.trusted()}, "retry_config": _RETRIES}
+    shared: Any = {
+        "client_options": {**_CLIENT, **aws.load_certificates()},
+        "retry_config": _RETRIES,
+    }
     if scheme == "s3":
         keys = {"access_key_id": user, "secret_access_key": fields["password"]} if user else {}
-        signed = aws.signed(keys, fields.get("region"), endpoint)
+        signed = aws.build_s3_arguments(keys, fields.get("region"), endpoint)
         signed["config"]["disable_bulk_delete"] = not in_bulk  # one file needs no right to many
         return store.S3Store(bucket, **shared, **signed)
     if scheme == "gs":

@@ -24,7 +24,7 @@ _LIST = "files.json"  # the files of a report
 def write_report(store: Store, report: Report) -> None:
     """Write a report's tables and figures, and remove files of an earlier one that it lacks."""
     files = dict(report_files(report))
-    for name in _written(store) - files.keys():
+    for name in _read_listed_files(store) - files.keys():
         store.drop(name)
     for name, content in files.items():
         store.put(name, content)
@@ -35,13 +35,13 @@ def drop_reports(store: Store, *, besides: Collection[str], files: Collection[st
     """Remove the reports in the other folders of a store, and these `files` next to them."""
     for folder in set(store.folders("")) - set(besides):
         report = Store(below(store.root, folder))
-        if written := _written(report):
+        if written := _read_listed_files(report):
             for name in (*written, *files, _LIST):
                 report.drop(name)
             store.drop_empty(folder)
 
 
-def _written(store: Store) -> set[str]:
+def _read_listed_files(store: Store) -> set[str]:
     """The files that an earlier report listed; none if the list is lost."""
     try:
         return set(store.get_json(_LIST, "files")["files"])

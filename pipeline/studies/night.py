@@ -30,7 +30,7 @@ from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import baseline, past_runs
 from factsweep.pipeline.results.baseline import Baseline
-from factsweep.pipeline.results.compare import Compared, Comparison, compared
+from factsweep.pipeline.results.compare import Compared, Comparison, compare_runs
 from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.recipe import differences
@@ -132,9 +132,9 @@ def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
     runs_by_subject: dict[str, Run] = {}
     lines = [[*study.with_studies(line), *overrides] for line in nightly.runs]
-    for expanded in (member for line in lines for member in study.combined(line)):
+    for expanded in (member for line in lines for member in study.combine_overrides(line)):
         run = load_run(expanded.overrides)
-        subject = baseline.measured(run.model.name, run.benchmark.name)
+        subject = baseline.format_subject(run.model.name, run.benchmark.name)
         if subject in runs_by_subject:
             raise InputError(f"nightly {name} has two runs of {subject}; make them one.")
         if run.method.compare is None:
@@ -164,7 +164,11 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     comparison = comparison_settings(nightly.comparison)
     members = tuple(
         Member(
-            baseline.measured(run.model.name, run.benchmark.name), float(index), run.seed, run, ()
+            baseline.format_subject(run.model.name, run.benchmark.name),
+            float(index),
+            run.seed,
+            run,
+            (),
         )
         for index, run in enumerate(runs(name, overrides, day))
     )
@@ -223,7 +227,7 @@ def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterato
     else:
         cause, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
     if settings and pair.against is not None:
-        for result in compared(pair.against, name, pair.run.results, comparison, anyway=True):
+        for result in compare_runs(pair.against, name, pair.run.results, comparison, anyway=True):
             yield _judge_setting(pair, result, nightly.max_flip_rate)
     for setting in pair.tonight:
         if setting not in settings:

@@ -120,7 +120,7 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     fields = {key: value for key, value in changes.items() if value is not None}
     content = folders.content(paths[name]) if name in paths else {"runs": []}
     plan = build(Written, {**content, **fields}, f"study {name}")
-    runs = combined([*plan.runs, *overrides])
+    runs = combine_overrides([*plan.runs, *overrides])
     if name not in paths and len(runs) == 1:
         load(runs[0].overrides)  # names an override that it cannot read
         raise InputError(
@@ -136,7 +136,7 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     return study
 
 
-def combined(overrides: Sequence[str]) -> list[Expanded]:
+def combine_overrides(overrides: Sequence[str]) -> list[Expanded]:
     """The runs of some overrides; of two values for one key the last one counts.
 
     Raises:

@@ -63,7 +63,7 @@ def write(study: Study) -> Findings:
     """
     members = [member for member in study.members if member.is_answered]
     out = below(study.results, f"{study.name}/report")
-    points = [_estimated(member) for member in members if not member.is_complete]
+    points = [_read_estimated_points(member) for member in members if not member.is_complete]
     names = [member.run.name for member in members]
     full = [member.run.name for member in members if member.is_complete]
     by_language = Report({})
@@ -76,7 +76,7 @@ def write(study: Study) -> Findings:
         return join_reports(report, by_language)
 
     lines = tuple(report(names, study.results, out, more=more))
-    rows = _ordered(study, pl.concat(points))
+    rows = _sort_points(study, pl.concat(points))
     if rows["estimated"].is_not_null().any():
         # Ranks of the full runs alone would mislead.
         unranked = {name: pl.lit(None, POINTS[name]) for name in ("rank_low", "rank_high")}
@@ -99,7 +99,7 @@ def _along(study: Study, points: pl.DataFrame) -> Report:
     )
 
 
-def _ordered(study: Study, points: pl.DataFrame) -> pl.DataFrame:
+def _sort_points(study: Study, points: pl.DataFrame) -> pl.DataFrame:
     """The points by setting, along the axis."""
     place_by_label = {member.label: member.at for member in study.members}
     place = pl.col("label").replace_strict(place_by_label, return_dtype=pl.Float64)
@@ -119,7 +119,7 @@ def _together(study: Study, part: Together) -> Report:
         evidence = _evidence(branches)
         points.append(_points(study, setting, branches, evidence))
         lives_reports.append(_lives(study, setting, branches, evidence))
-    return join_reports(_along(study, _ordered(study, pl.concat(points))), *lives_reports)
+    return join_reports(_along(study, _sort_points(study, pl.concat(points))), *lives_reports)
 
 
 class _Evidence(NamedTuple):
@@ -164,10 +164,10 @@ def _points(
         reference = study.reference if study.reference in labels else labels[0]
         curve = compare_along(evidence.terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
         points = points.join(curve.drop(_VALUE), on="label", how="left", maintain_order="left")
-    return _typed(points.with_columns(setting=pl.lit(setting)))
+    return _to_points(points.with_columns(setting=pl.lit(setting)))
 
 
-def _typed(points: pl.DataFrame) -> pl.DataFrame:
+def _to_points(points: pl.DataFrame) -> pl.DataFrame:
     """The columns POINTS; a missing one is null."""
     rows = pl.concat([POINTS.to_frame(), points], how="diagonal_relaxed")
     return rows.select(POINTS.names()).cast(POINTS)
@@ -218,11 +218,11 @@ def _lives_by_popularity(setting: str, rows: pl.DataFrame, facts: Facts) -> Repo
     return Report({name: tables.lives_table(counts, "popularity", {})}, titles={name: title})
 
 
-def _estimated(member: Member) -> pl.DataFrame:
+def _read_estimated_points(member: Member) -> pl.DataFrame:
     """The points of a run that asked a part of its prompts."""
     main = member.run.method.measure.main_metric
     rows = estimates.read(member.run.results, member.run.name).estimates.filter(metric=main)
-    return _typed(
+    return _to_points(
         rows.select(
             join_names("setting", "variant").alias("setting"),
             pl.lit(member.label).alias("label"),

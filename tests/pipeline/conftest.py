@@ -28,8 +28,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import measure_run
-from factsweep.pipeline.stages.plan import Plan, planned
-from factsweep.pipeline.stages.step import Alone, timed
+from factsweep.pipeline.stages.plan import Plan, build_plan
+from factsweep.pipeline.stages.step import Alone, note_time
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -184,7 +184,7 @@ def compute_here() -> Compute:
     """Makes what is missing of a run, in this process: the stages without Ray."""
 
     def compute(settings: Run, engine: Engine | None = None) -> Plan:
-        plan = planned(settings)
+        plan = build_plan(settings)
         make_here(plan, engine)
         return plan
 
@@ -204,7 +204,7 @@ def _finished_once(
 def finished(_finished_once: Path, small_settings: Settings, tmp_path: Path) -> Plan:
     """The small run when all is done, in a copy that may be harmed."""
     shutil.copytree(_finished_once, tmp_path / "artifacts")
-    return planned(small_settings())
+    return build_plan(small_settings())
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def _all_that_is_read(_branch: object, result: Result) -> Report:
 def plain() -> Iterator[None]:
     """Results without pages and figures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "shown", _all_that_is_read)
+        patch.setattr(report, "report_result", _all_that_is_read)
         patch.setattr(report, "results_page", lambda *_: b"page")
         patch.setattr(report, "render", lambda *_, **__: "index")
         patch.setattr(report, "write_report", lambda store, found: None)
@@ -272,7 +272,7 @@ def _make_timed(plan: Plan) -> None:
     """Make a plan, and note what each artifact took."""
     make_here(plan)
     for step in plan.steps:
-        with timed(step.artifact, Alone()):
+        with note_time(step.artifact, Alone()):
             pass
 
 
@@ -292,4 +292,4 @@ def sound(
 @pytest.fixture(scope="session")
 def done(small: list[str], _finished_once: Path) -> Plan:
     """The small run when all is done, to be read alone: `finished` is a copy that may be harmed."""
-    return planned(load([*small, f"artifacts={_finished_once}"]))
+    return build_plan(load([*small, f"artifacts={_finished_once}"]))

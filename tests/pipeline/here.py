@@ -20,7 +20,7 @@ from factsweep.pipeline.decoding.progress_counter import Purse
 from factsweep.pipeline.decoding.remaining_prompts import Work, begin, finish, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import facts
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
@@ -56,7 +56,7 @@ def named_runs(folder: Path, *given: str) -> Callable[..., Run]:
 
 def labelled_prompts(run: Run) -> pl.DataFrame:
     """The prompts of a run's first setting, each with a right answer (`label`)."""
-    branch = planned(run).branches[0]
+    branch = build_plan(run).branches[0]
     for artifact in (branch.facts, branch.prompts):
         branch.step(artifact).run()
     label = pl.col("objects").list.first().struct.field("labels").list.first()

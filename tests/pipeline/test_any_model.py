@@ -16,7 +16,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from tests.messages import naming
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_ray")]
@@ -128,7 +128,7 @@ def test_int8_copy_scores_texts_as_a_plain_pass_that_rounds_as_it_does(
     assert main(["run", *options]) == 0
     assert "compressed-tensors, 8 bits" in (tmp_path / "results/int8/index.html").read_text()
     assert main(["plan", *options]) == 0
-    (branch,) = planned(load(options)).branches
+    (branch,) = build_plan(load(options)).branches
     full_model = AutoModelForCausalLM.from_pretrained(base)
     off = []
     for shard in branch.prompts.shards("prompts"):

@@ -16,7 +16,7 @@ from factsweep.pipeline.config import folders, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
@@ -296,12 +296,12 @@ def test_command_interrupted_where_an_object_is_deleted_ends_after_it(
 
     class Deleted:
         def __del__(self) -> None:
-            module._interrupted(signal.SIGINT, sys._getframe())
+            module._raise_interrupt(signal.SIGINT, sys._getframe())
 
     Deleted()
     assert len(delays) == 1
     with pytest.raises(KeyboardInterrupt):
-        module._interrupted(signal.SIGINT, None)
+        module._raise_interrupt(signal.SIGINT, None)
 
 
 def test_command_store_that_does_not_answer_is_started_again_as_often_as_asked() -> None:
@@ -388,7 +388,7 @@ def test_why_two_runs_names_what_differs(
 
 
 def test_why_same_artifact_says_so(finished: Plan, capsys: pytest.CaptureFixture[str]) -> None:
-    name = planned(finished.run).branches[0].answers.fingerprint[:8]
+    name = build_plan(finished.run).branches[0].answers.fingerprint[:8]
     assert main(["why", name, name, f"artifacts={finished.run.artifacts}"]) == 0
     assert capsys.readouterr().out.endswith("  the same recipe\n")
 

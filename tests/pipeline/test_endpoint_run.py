@@ -18,7 +18,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from tests.chat_server import ChatServer, Said, serving
 
 AT_ONCE, PER_S = 5.0, 5.0
@@ -101,7 +101,7 @@ DAMAGED = "P36"
 
 def right_answers(settings: Run) -> dict[str, tuple[str, str]]:
     """The relation and the right answer of each prompt, which is asked for by its text."""
-    (branch,) = planned(settings).branches
+    (branch,) = build_plan(settings).branches
     branch.step(branch.facts).run()
     branch.step(branch.prompts).run()
     label = pl.col("objects").list.first().struct.field("labels").list.first()

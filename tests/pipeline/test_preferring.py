@@ -17,7 +17,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.compare import compared
+from factsweep.pipeline.results.compare import compare_runs
 from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.results import export
 from factsweep.pipeline.results.results import load as results_of
@@ -267,7 +267,7 @@ def test_compare_says_what_another_system_lost(
     path = worse(only(plan), tmp_path / "worse.parquet")
     score(settings("worse", "prompt=random", f"answers={path}"))
     options = comparison_settings({"n_rounds": 100, "min_facts": 5, "alpha": 0.1})
-    (comparison,) = compared("compared", "worse", plan.run.results, options, anyway=True)
+    (comparison,) = compare_runs("compared", "worse", plan.run.results, options, anyway=True)
     preferred = only(plan).matched.read_all("preferred")
     of_capitals = preferred.filter(pl.col("relation_id") == "P36", pl.col("n_distractors") > 0)
     share = pl.col("n_beaten").list.first().mean().over("pair_id")
@@ -281,7 +281,7 @@ def test_compare_says_what_another_system_lost(
     assert set(comparison.report.tables["facts"]["relation"]) <= {"P36 capital"}
     assert comparison.verdict.outcome == "regression"
     assert "min_at_1" in comparison.verdict.reason
-    (no_change,) = compared("compared", "compared", plan.run.results, options, anyway=False)
+    (no_change,) = compare_runs("compared", "compared", plan.run.results, options, anyway=False)
     assert no_change.verdict.outcome == "no change"
 
 

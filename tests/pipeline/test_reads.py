@@ -24,7 +24,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.verify import verify
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage.integrity import quarantine
 from tests.messages import naming
 from tests.pipeline import damage
@@ -48,7 +48,7 @@ def plan(
     """The first run in a copy of that folder, which may be harmed."""
     shutil.copytree(sound, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    return planned(load(two_runs["one"]))
+    return build_plan(load(two_runs["one"]))
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def test_answers_to_prompts_in_other_shards_are_kept(
     earlier = branch.answers.published("generations")
     shutil.rmtree(prompts)
     cluster = replace(plan.run.cluster, rows_per_shard=17)
-    (other,) = planned(replace(plan.run, cluster=cluster)).branches
+    (other,) = build_plan(replace(plan.run, cluster=cluster)).branches
     other.step(other.prompts).run()
     with pytest.raises(InputError, match=naming(prompts.name, "cluster.rows_per_shard")):
         numbers(plan)
@@ -320,7 +320,7 @@ def test_any_mutation_gives_the_right_numbers_or_a_sentence(
         shutil.copytree(sound, folder)
         monkeypatch.chdir(folder)
         harm = damage.mutated(folder, seed)
-        plan = planned(load(two_runs["one"]))
+        plan = build_plan(load(two_runs["one"]))
         verb = [*VERBS.values()][seed % len(VERBS)]
         assert main(verb) in (0, 2), f"{seed}: {harm}"
         if main(VERBS["export"]) == 0:

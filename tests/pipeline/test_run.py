@@ -20,7 +20,7 @@ from factsweep.pipeline.decoding.progress_counter import Loading, tally_actor
 from factsweep.pipeline.runs import run as running
 from factsweep.pipeline.runs import run_tasks as following
 from factsweep.pipeline.runs.run import run
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from tests.messages import naming
 
 Settings = Callable[..., Run]
@@ -77,7 +77,7 @@ def test_run_fault_in_a_worker_is_our_error(small_settings: Settings, tmp_path: 
 @pytest.mark.usefixtures("shared_ray")
 def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
-    greedy = planned(settings).branches[0].answers
+    greedy = build_plan(settings).branches[0].answers
     greedy.store.put(f"{greedy.folder}/generations", b"a file where a folder should be")
     with pytest.raises(InputError, match=naming("generations/P3")):
         run(settings)
@@ -86,7 +86,7 @@ def test_run_fault_in_an_engines_process_is_our_error(small_settings: Settings) 
 @pytest.mark.usefixtures("shared_ray", "plain")
 def test_run_damaged_chunk_is_set_aside_and_decoded_again(small_settings: Settings) -> None:
     settings = small_settings("decoding.samples.n_prompts=0")
-    (branch,) = planned(settings).branches
+    (branch,) = build_plan(settings).branches
     chunk = f"{branch.answers.folder}/chunks/generations/P30.0000"
     branch.answers.store.put(f"{chunk}/c0.parquet", b"half a chunk")
     metrics = run(settings).filter(pl.col("slice").is_null())
@@ -148,7 +148,7 @@ def test_planned_run_in_ray_and_here_have_the_same_names(small_settings: Setting
     names = [
         [
             artifact.folder
-            for artifact in planned(small_settings(*overrides)).branches[0].artifacts()
+            for artifact in build_plan(small_settings(*overrides)).branches[0].artifacts()
         ]
         for overrides in ((), ("model.replicas.max=2", "cluster.address=auto"))
     ]
@@ -176,7 +176,7 @@ def test_compute_on_files_of_the_cache_has_workers_that_ask_no_hub(
         cluster, "start_ray", lambda _, *, offline: nullcontext(offline_flags.append(offline))
     )
     monkeypatch.setattr(following, "follow", lambda *_: None)
-    plan = planned(small_settings())
+    plan = build_plan(small_settings())
     running.compute(plan)
     running.compute(replace(plan, weights=replace(plan.weights, offline=True)))
     assert offline_flags == [False, True]

@@ -12,7 +12,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from tests.messages import naming
 
 Settings = Callable[..., Run]
@@ -254,7 +254,7 @@ def test_score_answers_that_changed_since_the_plan_are_refused(
 ) -> None:
     path = tmp_path / "answers.parquet"
     answers.write_parquet(path)
-    (branch,) = planned(small_settings(f"answers={path}")).branches
+    (branch,) = build_plan(small_settings(f"answers={path}")).branches
     answers.with_columns(text=pl.lit("Paris")).write_parquet(path)
     with pytest.raises(InputError, match=naming("answers.parquet")):
         branch.step(branch.answers).run()

@@ -20,7 +20,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import check_failed, run, score
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from tests.messages import naming
 from tests.pipeline.here import named_runs
 
@@ -221,7 +221,7 @@ def test_scores_that_depend_on_their_order_end_the_run(
     scoring_settings: Settings, full_plan: Plan
 ) -> None:
     check_failed(full_plan)
-    strict: Any = planned(scoring_settings("done", "decoding.max_permutation_difference=0"))
+    strict: Any = build_plan(scoring_settings("done", "decoding.max_permutation_difference=0"))
     (branch,) = strict.branches
     metrics = branch.metrics.read_all("metrics")
     if overall(metrics, "permutation_difference", "all") > 0:

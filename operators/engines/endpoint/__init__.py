@@ -39,7 +39,7 @@ from factsweep.operators.engines.endpoint.response_parsing import (
     Reply,
     parse,
 )
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED, EngineKind, Start, installed
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED, EngineKind, Start, find_installed
 from factsweep.operators.engines.preference import (
     Branch,
     BranchLogprobs,
@@ -309,7 +309,7 @@ class EndpointEngine:
 
 KIND = EngineKind(
     name="endpoint",
-    version=lambda: NOT_INSTALLED if installed("openai") == NOT_INSTALLED else "endpoint 1",
+    version=lambda: NOT_INSTALLED if find_installed("openai") == NOT_INSTALLED else "endpoint 1",
     load=EndpointEngine,
     abilities=frozenset({"generate", "score", "prefer"}),
     install="install it with pip install openai",

@@ -12,8 +12,8 @@ from factsweep.operators.engines.endpoint.response_parsing import (
     NoAnswerError,
     Usage,
     as_object,
-    counted,
     parse,
+    parse_usage,
     quote,
     read,
 )
@@ -94,7 +94,7 @@ def answers(lines: Iterable[str], *, thinks: bool = False) -> Answers:
                 code = str(as_object(output.error).code or f"status {status}")
                 message = quote(output.error or response)
                 raise NoAnswerError(code, f"the request failed: {message}", Usage(0, 0))
-            choice, usage = as_object(choices[0]), counted(body) or Usage(0, 0)
+            choice, usage = as_object(choices[0]), parse_usage(body) or Usage(0, 0)
             answer = read(choice, usage, chat="message" in choice, thinks=thinks)
         except NoAnswerError as error:
             failed[prompt_id], details[prompt_id] = error.reason, str(error)

@@ -259,7 +259,7 @@ class Replies:
 
     def usage(self, request: Any, reply: Reply) -> Usage:
         """The server's count of tokens, or an estimate where it counts none."""
-        if (usage := counted(reply)) is not None:
+        if (usage := parse_usage(reply)) is not None:
             return usage
         if not isinstance(request, Request):
             return Usage(len(request.token_ids), 1)
@@ -380,7 +380,7 @@ def _thought(value: Any) -> str:
     return content.thought or content.text or ""
 
 
-def counted(reply: Any) -> Usage | None:
+def parse_usage(reply: Any) -> Usage | None:
     """The tokens that a reply counts; null: it counts none."""
     usage = as_object(as_object(reply).usage)
     if not isinstance(usage.prompt_tokens, int | float):

@@ -6,7 +6,7 @@ from factsweep.operators.engines.engine_kind import (
     EngineKind,
     Start,
     cpu_build,
-    installed,
+    find_installed,
     precision,
 )
 from factsweep.operators.engines.transformers.batched_lm import CandidatesLM, Likelihood, MaskedLM
@@ -17,18 +17,18 @@ def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
     if start.ability == "score":
-        return Likelihood(_pretrained(AutoModelForCausalLM, start), device=start.device)
+        return Likelihood(_load_pretrained(AutoModelForCausalLM, start), device=start.device)
     tokenizer = AutoTokenizer.from_pretrained(
         start.model, revision=start.revision, trust_remote_code=start.trust_remote_code
     )
     if start.ability == "prefer":
         return CandidatesLM(
-            _pretrained(AutoModelForCausalLM, start), tokenizer, device=start.device
+            _load_pretrained(AutoModelForCausalLM, start), tokenizer, device=start.device
         )
-    return MaskedLM(_pretrained(AutoModelForMaskedLM, start), tokenizer, device=start.device)
+    return MaskedLM(_load_pretrained(AutoModelForMaskedLM, start), tokenizer, device=start.device)
 
 
-def _pretrained(kind: Any, start: Start) -> Any:
+def _load_pretrained(kind: Any, start: Start) -> Any:
     import torch
 
     return kind.from_pretrained(
@@ -41,7 +41,7 @@ def _pretrained(kind: Any, start: Start) -> Any:
 
 KIND = EngineKind(
     name="transformers",
-    version=lambda: installed("transformers"),
+    version=lambda: find_installed("transformers"),
     load=load,
     abilities=frozenset({"fill", "score", "prefer"}),
     install="install it with pip install transformers",

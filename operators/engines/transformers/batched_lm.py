@@ -32,7 +32,7 @@ _MASKED_TOKENS = 8192  # of a batch
 _SCORED_TOKENS = 2048
 
 
-def bounded(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
+def cut_batches(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
     """Cut texts, sorted by length, into batches of at most so many tokens, padding included."""
     batch: list[T] = []
     for text in texts:
@@ -44,7 +44,7 @@ def bounded(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterat
         yield batch
 
 
-def padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Any:
+def pad_rows(rows: Sequence[Sequence[int]], padding: int = 0) -> Any:
     """The rows as a tensor, padded behind: rows × the longest."""
     import torch
 
@@ -80,7 +80,7 @@ class MaskedLM:
         waiting = iter(requests)
         while window := list(islice(waiting, _PROMPTS_PER_WINDOW)):
             window.sort(key=lambda request: len(request.token_ids))
-            for batch in bounded(window, lambda r: len(r.token_ids), _MASKED_TOKENS):
+            for batch in cut_batches(window, lambda r: len(r.token_ids), _MASKED_TOKENS):
                 yield from self._predict(batch)
 
     def _predict(self, batch: Sequence[MaskedRequest]) -> Iterator[Prediction]:
@@ -89,7 +89,7 @@ class MaskedLM:
         with torch.inference_mode():
             probabilities = self._logits(batch).float().softmax(dim=-1)
             best = probabilities.max(dim=-1)
-            candidate_ids = padded([r.candidate_ids for r in batch]).to(self._device)
+            candidate_ids = pad_rows([r.candidate_ids for r in batch]).to(self._device)
             candidates = probabilities.gather(1, candidate_ids).tolist()
         tokens = self._tokenizer.convert_ids_to_tokens(best.indices.tolist())
         columns = (best.indices.tolist(), tokens, best.values.tolist(), candidates)
@@ -99,8 +99,8 @@ class MaskedLM:
 
     def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
         """The logits at each request's mask: requests × vocabulary."""
-        ids = padded([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
-        attended = padded([[1] * len(r.token_ids) for r in batch]).to(self._device)
+        ids = pad_rows([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
+        attended = pad_rows([[1] * len(r.token_ids) for r in batch]).to(self._device)
         for r in batch:
             if (n := list(r.token_ids).count(self._tokenizer.mask_token_id)) != 1:
                 raise ValueError(f"request {r.request_id} has {n} masks instead of one")
@@ -129,7 +129,7 @@ class Likelihood:
         cache = DynamicCache(config=self._model.config)
         (prefix_logprobs,) = self._logprobs([shared], cache)
         n_cached_tokens = 0  # the prefix was read for the first text
-        for batch in bounded(requests, lambda r: len(r.token_ids), _SCORED_TOKENS):
+        for batch in cut_batches(requests, lambda r: len(r.token_ids), _SCORED_TOKENS):
             texts = [request.token_ids[n_read:] for request in batch]
             copies = deepcopy(cache)
             copies.batch_repeat_interleave(len(batch))
@@ -142,7 +142,7 @@ class Likelihood:
         import torch
 
         lengths = [max(len(text) - 1, 0) for text in texts]
-        ids = padded(texts).to(self._device)
+        ids = pad_rows(texts).to(self._device)
         logprobs: list[list[float]] = [[] for _ in texts]
         width = max(_SCORED_TOKENS // len(texts), 1)
         for start in range(0, max(lengths), width):
@@ -188,7 +188,7 @@ class CandidatesLM:
             self._logits([texts[0][:n_read]], [0], [0], cache)
         logprobs = dict[int, BranchLogprobs]()
         by_length = sorted(read_with, key=lambda index: len(texts[index]))
-        for batch in bounded(by_length, lambda index: len(texts[index]), _SCORED_TOKENS):
+        for batch in cut_batches(by_length, lambda index: len(texts[index]), _SCORED_TOKENS):
             copies = deepcopy(cache)
             copies.batch_repeat_interleave(len(batch))
             rows = [row for row, longest in enumerate(batch) for _ in read_with[longest]]
@@ -218,7 +218,7 @@ class CandidatesLM:
     ) -> Any:
         import torch
 
-        inputs = {"input_ids": padded(texts).to(self._device), "past_key_values": cache}
+        inputs = {"input_ids": pad_rows(texts).to(self._device), "past_key_values": cache}
         with torch.inference_mode():
             return logits_at(self._model, rows, places, **inputs, use_cache=True)
 

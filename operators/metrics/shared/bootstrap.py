@@ -66,19 +66,19 @@ def bootstrap_ratios(
             matrices.setdefault(relation, {})[name] = matrix
     sums: dict[str, dict[str, tuple[FloatArray, int]]] = {name: {} for name in terms}
     for relation, by_name in sorted(matrices.items()):
-        resampled = _resampled(list(by_name.values()), seed, relation, n_rounds)
+        resampled = _resample_matrices(list(by_name.values()), seed, relation, n_rounds)
         for (name, matrix), rounds in zip(by_name.items(), resampled, strict=True):
             sums[name][relation] = rounds, len(matrix) - 1
     return {
         name: Bootstrapped(
-            _pooled(by_relation.values()),
-            {relation: _pooled([rounds]) for relation, rounds in by_relation.items()},
+            _pool_relations(by_relation.values()),
+            {relation: _pool_relations([rounds]) for relation, rounds in by_relation.items()},
         )
         for name, by_relation in sums.items()
     }
 
 
-def _pooled(relations: Collection[tuple[FloatArray, int]]) -> Estimate:
+def _pool_relations(relations: Collection[tuple[FloatArray, int]]) -> Estimate:
     """The ratio over relations, from the two sums of each round and the degrees of freedom."""
     numerator, denominator = (
         np.sum([rounds[:, column] for rounds, _ in relations], axis=0) for column in range(2)
@@ -144,10 +144,10 @@ def resampled_sums(statistics: FloatArray, seed: int, relation: str, n_rounds: i
     >>> sums.ravel().tolist()
     [6.0, 7.5, 7.5, 3.0]
     """
-    return _resampled([statistics], seed, relation, n_rounds)[0]
+    return _resample_matrices([statistics], seed, relation, n_rounds)[0]
 
 
-def _resampled(
+def _resample_matrices(
     matrices: Sequence[FloatArray], seed: int, relation: str, n_rounds: int
 ) -> list[FloatArray]:
     """The `resampled_sums` of each matrix; those of as many pairs share their draws."""

@@ -73,7 +73,7 @@ def fill(
     """
     metrics = metrics.cast(dict.fromkeys(PLACE, pl.String))
     cells = _cells(table, [*table.rows, *_further_rows(table, metrics, benchmark)], benchmark)
-    cells = _measured(cells, metrics)
+    cells = _add_measured(cells, metrics)
     if own_only:
         cells = cells.filter(pl.col("benchmark") == benchmark)
         cells = cells.filter(pl.col("measured").is_not_null().any().over("row"))
@@ -122,7 +122,7 @@ def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[P
     return [rows[number] for number in cells["row"].unique().sort()]
 
 
-def _measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def _add_measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """The cells with `measured`, and `reason` where there is no number."""
     ours = metrics.select(*PLACE, measured="value", is_row=pl.lit(True)).unique()
     duplicates = ours.filter(ours.select(PLACE).is_duplicated())

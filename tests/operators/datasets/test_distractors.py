@@ -19,7 +19,7 @@ from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import answers, clozes
-from factsweep.operators.prompts.retrieval import counted
+from factsweep.operators.prompts.retrieval import count_distractors
 from tests.messages import naming
 
 FACTS = pl.DataFrame(
@@ -105,7 +105,7 @@ def test_mini_kinds_of_thirty_have_thirty_distractors(distractors_mini: Facts) -
     types = base.entities.explode("types").group_by("types").len().sort("len")
     sizes = dict(types.drop_nulls().iter_rows())
     assert min(sizes[q] for q in ("Q515", "Q6256", "Q34770", "Q28640", "Q4830453")) >= 30
-    omega = counted(base, answers(distractors_mini))
+    omega = count_distractors(base, answers(distractors_mini))
     assert (omega["n_distractors"] >= 25).mean() > 0.8  # type: ignore[operator]
     assert omega.filter(n_distractors=0)["pair_id"].to_list() == ["P1376.Q1726"]  # of no type
     assert omega["n_right"].sum() > 0

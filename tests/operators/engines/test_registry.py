@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED, Start, installed
+from factsweep.operators.engines.engine_kind import NOT_INSTALLED, Start, find_installed
 from factsweep.operators.engines.vllm.start import NO_ANSWER, load
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
@@ -26,7 +26,7 @@ def test_versions_of_no_two_engines_are_the_same() -> None:
 
 
 def test_version_of_an_engine_that_is_not_installed_is_none() -> None:
-    assert installed("no-such-distribution") == NOT_INSTALLED
+    assert find_installed("no-such-distribution") == NOT_INSTALLED
 
 
 def test_variables_that_change_no_answer_are_variables_of_vllm() -> None:

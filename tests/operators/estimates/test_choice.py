@@ -10,7 +10,7 @@ from factsweep.operators.estimates.choice import (
     Square,
     allot_prompts,
     choose_pairs,
-    chosen,
+    choose_prompts,
     square,
 )
 from factsweep.pipeline.config.budget import Budget
@@ -110,9 +110,9 @@ def test_prompts_of_a_budget_are_among_those_of_a_larger_one(
         for number, (names, n_templates) in enumerate(crossed)
     }
     size = sum(sum(names) * n_templates for names, n_templates in crossed)
-    sample = chosen(relations, Budget(None, budget).of, seed=seed)
+    sample = choose_prompts(relations, Budget(None, budget).of, seed=seed)
     assert min(budget, size) - 1 <= sum(rows.height for rows in sample.values()) <= budget
-    larger = chosen(relations, Budget(None, 2 * budget).of, seed=seed)
+    larger = choose_prompts(relations, Budget(None, 2 * budget).of, seed=seed)
     for name, rows in sample.items():
         assert rows.is_duplicated().sum() == 0
         assert rows.join(larger[name], on=rows.columns, how="anti").is_empty()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from factsweep.operators.estimates.control import PARTS, Control, controlled_mean, controls, parts
 from factsweep.operators.estimates.crossed import Crossed, FloatArray
-from factsweep.operators.estimates.means import measured
-from factsweep.operators.estimates.table import estimates, scored
+from factsweep.operators.estimates.means import estimate_mean
+from factsweep.operators.estimates.table import estimates, index_answers
 
 SIZES = Sizes(n_relations=8, n_facts=30, n_templates=12, most_names=2)
 
@@ -115,7 +115,7 @@ def test_controlled_mean_of_all_prompts_is_theirs_exactly() -> None:
     sample, right = answered(1.0, 1)
     everyone = np.ones(sample.n_facts)
     estimate = controlled_mean(sample, right, everyone, useless(sample, 1), seed=1).found
-    value = measured(sample, right, everyone).value
+    value = estimate_mean(sample, right, everyone).value
     assert estimate[:3] == (value, value, value)
     assert value == pytest.approx(truth(small())["acc_at_1"])
 
@@ -128,7 +128,7 @@ def test_useless_control_costs_next_to_nothing(share: float) -> None:
         sample, right = answered(share, seed)
         everyone, control = np.ones(sample.n_facts), useless(sample, seed)
         with_it = controlled_mean(sample, right, everyone, control, seed=seed)
-        values.append((with_it.found.value, measured(sample, right, everyone).value))
+        values.append((with_it.found.value, estimate_mean(sample, right, everyone).value))
     with_it, without = np.array(values).T
     assert with_it.std() < 1.03 * without.std()
 
@@ -164,7 +164,7 @@ def test_estimates_with_a_control_narrow_the_means() -> None:
     ids = asked_ids(sample)
     pairs, part = everything(answers), answers.filter(pl.col("prompt_id").is_in(ids))
     control = controls(pairs, part, lambda r: earlier.filter(relation_id=r))
-    rows = scored(pairs, part)
+    rows = index_answers(pairs, part)
     tables = [estimates(rows, seed=1, n_rounds=20, control=each) for each in (None, control)]
     width = pl.col("full_high") - pl.col("full_low")
     without, controlled = (each.select("metric", "n_effective", width=width) for each in tables)
@@ -181,7 +181,7 @@ def test_interval_of_other_facts_holds_that_of_these_where_nothing_is_right() ->
     answers = named(small())
     part = answers.filter(pl.col("prompt_id").is_in(asked_ids(sample)))
     wrong = part.with_columns(correct=pl.lit(value=False))
-    rows = estimates(scored(everything(answers), wrong), seed=1, n_rounds=20)
+    rows = estimates(index_answers(everything(answers), wrong), seed=1, n_rounds=20)
     ends = rows.filter(metric="acc_at_1").select("ci_low", "full_low", "full_high", "ci_high")
     assert list(ends.row(0)) == sorted(ends.row(0))
     assert ends["ci_high"].item() > 0

@@ -7,7 +7,7 @@ from _simulated_control import Known, estimated, later
 from _simulation import Sizes, made_up, truth
 
 from factsweep.operators.estimates.intervals import Z, add_bands, bounds, look, next_share, spent
-from factsweep.operators.estimates.means import measured
+from factsweep.operators.estimates.means import estimate_mean
 
 
 def test_bounds_of_five_looks_are_those_of_lan_and_demets() -> None:
@@ -64,7 +64,7 @@ def test_interval_at_the_stop_covers_the_full_run() -> None:
         share, variances = 0.05, list[float]()
         while True:
             sample, answers = data.sampled(share, seed)
-            mean = measured(sample, (answers == 0).astype(np.float64), np.ones(sample.n_facts))
+            mean = estimate_mean(sample, (answers == 0).astype(np.float64), np.ones(sample.n_facts))
             assert mean.variance is not None
             variances.append(mean.variance)
             last = look(variances, 0.02)

@@ -19,7 +19,7 @@ from factsweep.operators.estimates.means import (
     n_matching,
     variance_of_share,
 )
-from factsweep.operators.estimates.table import ESTIMATES, estimates, scored
+from factsweep.operators.estimates.table import ESTIMATES, estimates, index_answers
 from factsweep.operators.metrics.belief.answers import fluctuation, match_counts
 from tests.operators.metrics.scalars import acc_at_1, consist, one_word_ratio
 
@@ -31,7 +31,7 @@ def test_estimates_of_the_full_run_are_its_numbers(
     data: st.DataObject, complete_answer_tables: Tables
 ) -> None:
     answers = data.draw(complete_answer_tables.filter(len))
-    table = estimates(scored(everything(answers), answers), seed=1, n_draws=100)
+    table = estimates(index_answers(everything(answers), answers), seed=1, n_draws=100)
     assert table.schema == ESTIMATES
     assert table["share"].to_list() == [1.0] * table.height
     value = dict(table.select("metric", "value").iter_rows())
@@ -61,14 +61,14 @@ def small() -> Made:
 def test_estimates_fluctuation_of_the_full_run_is_that_of_its_draws() -> None:
     answers = small().answers()
     full_draws = fluctuation(answers, draw="template", n_draws=50_000, seed=1)
-    all_of_it = scored(everything(answers), answers)
+    all_of_it = index_answers(everything(answers), answers)
     table = fluctuation_sd(all_of_it.sample, all_of_it.correct)
     assert table.value == pytest.approx(full_draws.sd, rel=0.02)
 
 
 def test_estimates_one_prompt_per_fact_has_no_interval() -> None:
     answers = small().answers().unique("pair_id", keep="first", maintain_order=True)
-    table = estimates(scored(everything(small().answers()), answers), seed=1).rows_by_key(
+    table = estimates(index_answers(everything(small().answers()), answers), seed=1).rows_by_key(
         "metric", named=True
     )
     (accuracy,) = table["acc_at_1"]
@@ -88,7 +88,7 @@ def test_intervals_of_shares_of_few_prompts_are_shares(
         pl.len().over("pair_id") > 1
     )  # as a budget asks
     assume(len(part))
-    table = estimates(scored(everything(answers), part), seed=1, n_rounds=2, n_draws=10)
+    table = estimates(index_answers(everything(answers), part), seed=1, n_rounds=2, n_draws=10)
     shares = table.filter(pl.col("metric") != "fluctuation_sd").drop_nulls("full_low")
     assert shares.filter((pl.col("full_low") < 0) | (pl.col("full_high") > 1)).is_empty(), shares
 

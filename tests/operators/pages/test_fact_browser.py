@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.pages.fact_browser import EXAMPLES, Asked, Encoded, encoded, limits
+from factsweep.operators.pages.fact_browser import EXAMPLES, Asked, Encoded, encode_facts, limits
 from factsweep.operators.schemas import empty
 
 FULL_SIZE = {"relations": 41, "pairs": 34_000, "settings": 2}
@@ -82,7 +82,7 @@ def asked(
 
 def test_encoded_small_set_keeps_every_fact_and_text() -> None:
     facts = facts_of(6, 2)
-    browser = encoded(facts, [asked(facts, "zero-shot", 1)], most_bytes=100_000)
+    browser = encode_facts(facts, [asked(facts, "zero-shot", 1)], most_bytes=100_000)
     content = unpacked(browser)
     assert content["asked"] == ["zero-shot"]
     assert [names[0] for _, names, *_ in content["facts"]] == [
@@ -105,7 +105,7 @@ def test_encoded_long_text_is_whole_where_a_prompt_is_in_full() -> None:
     long = "word " * 400
     columns = {name: pl.lit(long) for name in ("prompt", "answer", "context")}
     said = said._replace(examples=said.examples.with_columns(**columns))
-    content = unpacked(encoded(facts, [said], most_bytes=100_000))
+    content = unpacked(encode_facts(facts, [said], most_bytes=100_000))
     prompt, answer, _, context, *_ = content["facts"][0][3][0][3][0]
     assert (prompt, answer, content["contexts"][context]) == (long, long, long)
 
@@ -115,7 +115,7 @@ def test_encoded_text_that_ends_a_script_cannot_stand_in_the_payload() -> None:
     said = asked(facts, "zero-shot", 1, n_replies=1)
     evil = "</script><script>alert(1)</script>"
     said = said._replace(replies=said.replies.with_columns(answer=pl.lit(evil)))
-    browser = encoded(facts, [said], most_bytes=100_000)
+    browser = encode_facts(facts, [said], most_bytes=100_000)
     assert "<" not in browser.payload
     assert unpacked(browser)["facts"][0][3][0][2][0][0] == evil
 
@@ -123,7 +123,7 @@ def test_encoded_text_that_ends_a_script_cannot_stand_in_the_payload() -> None:
 @pytest.mark.parametrize("most_bytes", [60_000, 12_000])
 def test_encoded_large_set_is_cut_and_says_so(most_bytes: int) -> None:
     facts = facts_of(2_000, 3)
-    browser = encoded(facts, [asked(facts, "zero-shot", 1)], most_bytes=most_bytes)
+    browser = encode_facts(facts, [asked(facts, "zero-shot", 1)], most_bytes=most_bytes)
     assert len(browser.payload) <= most_bytes
     content = unpacked(browser)
     assert len(content["facts"]) == browser.n_facts
@@ -139,7 +139,7 @@ def test_encoded_fact_that_a_setting_was_not_asked_is_null_there() -> None:
     facts = facts_of(2, 1)
     part = Facts(facts.relations, facts.templates, facts.pairs.head(1))
     said = [asked(facts, "all", 1), asked(part, "part", 1)]
-    content = unpacked(encoded(facts, said, most_bytes=100_000))
+    content = unpacked(encode_facts(facts, said, most_bytes=100_000))
     assert [answers[1] is None for *_, answers in content["facts"]] == [False, True]
 
 
@@ -150,6 +150,6 @@ def test_encoded_full_myriadlama_keeps_every_fact() -> None:
         asked(facts, f"setting {i}", i, n_replies=3, n_examples=2)
         for i in range(FULL_SIZE["settings"])
     ]
-    browser = encoded(facts, said, most_bytes=2_500_000)
+    browser = encode_facts(facts, said, most_bytes=2_500_000)
     assert len(browser.payload) <= 2_500_000
     assert browser.n_facts == browser.n_asked == FULL_SIZE["pairs"]

@@ -22,7 +22,7 @@ from factsweep.operators.prompts.clozes import (
     expand,
 )
 from factsweep.operators.prompts.expansion import Expansion, with_text
-from factsweep.operators.prompts.retrieval import counted
+from factsweep.operators.prompts.retrieval import count_distractors
 from factsweep.operators.schemas import SCHEMAS, conform
 from tests.builders import facts as make_facts
 from tests.messages import naming
@@ -190,7 +190,7 @@ def test_expand_of_a_slice_draws_what_the_whole_draws(mini: Facts) -> None:
 def test_expand_sizes_of_sets_are_those_of_omega(mini: Facts) -> None:
     facts = sliced(mini, Slice(pairs_per_relation=3))
     assert facts.knowledge_base is not None
-    sizes = counted(facts.knowledge_base, answers(facts))
+    sizes = count_distractors(facts.knowledge_base, answers(facts))
     lengths = sets(facts, Distractors("random")).group_by(pair_id="candidates_id").len()
     joined = sizes.join(lengths, on="pair_id")
     assert joined.height == facts.pairs.height

@@ -18,9 +18,9 @@ from factsweep.operators.prompts.expansion import (
     NOTHING,
     Repeated,
     Shown,
+    count_demonstrations,
     expand,
     showing,
-    shown,
     telling,
 )
 from factsweep.operators.prompts.setting import Setting
@@ -213,9 +213,9 @@ def test_shown_counts_prompts_with_a_right_object_and_with_the_subject() -> None
     pairs = {"Q1": (["A"], [["x"]]), "Q2": (["B"], [["x"]]), "Q3": (["x"], [["y"]])}
     facts = make_facts({"P1": (["[X] is in [Y]."], pairs)})
     (expansion,) = expand(facts, Setting("template", 2), seed=0)
-    assert shown(expansion, facts.pairs) == Shown(objects=2, subjects=1)
+    assert count_demonstrations(expansion, facts.pairs) == Shown(objects=2, subjects=1)
     (expansion,) = expand(facts, ZERO_SHOT, seed=0)
-    assert shown(expansion, facts.pairs) == NOTHING
+    assert count_demonstrations(expansion, facts.pairs) == NOTHING
 
 
 # Names that are in each other, of letters with marks, and some that stand without blanks.

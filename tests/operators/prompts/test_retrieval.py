@@ -12,7 +12,13 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from factsweep.operators import seeds
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase
-from factsweep.operators.prompts.retrieval import Retrieved, counted, kinds, retrieved, vectors
+from factsweep.operators.prompts.retrieval import (
+    Retrieved,
+    count_distractors,
+    kinds,
+    retrieve_distractors,
+    vectors,
+)
 from tests.builders import frame
 
 LABELS = [
@@ -89,7 +95,7 @@ def naive_omega(base: KnowledgeBase, facts: pl.DataFrame, fact: dict[str, str]) 
 @given(bases())
 def test_counted_omega_is_the_definition(given_base: Base) -> None:
     base, facts = given_base
-    sizes = counted(base, facts)
+    sizes = count_distractors(base, facts)
     assert sizes["pair_id"].to_list() == facts["pair_id"].to_list()
     for fact, size in zip(facts.iter_rows(named=True), sizes["n_distractors"], strict=True):
         assert size == len(naive_omega(base, facts, fact))
@@ -100,8 +106,8 @@ def test_retrieved_are_n_of_omega_or_all_of_it(
     given_base: Base, retrieval: Retrieved, n: int
 ) -> None:
     base, facts = given_base
-    rows = retrieved(base, facts, retrieval, n, seed=3)
-    assert rows.equals(retrieved(base, facts, retrieval, n, seed=3))
+    rows = retrieve_distractors(base, facts, retrieval, n, seed=3)
+    assert rows.equals(retrieve_distractors(base, facts, retrieval, n, seed=3))
     for fact in facts.iter_rows(named=True):
         of_fact = rows.filter(pair_id=fact["pair_id"])
         omega = naive_omega(base, facts, fact)
@@ -134,7 +140,7 @@ def test_semantic_order_is_that_of_the_dense_cosine(given_base: Base) -> None:
     ids = base.entities["entity_id"].to_list()
     cosine = np.round(cosine_similarity(dense(base)), 9)
     turn = dict(zip(ids, seeds.keys(7, "ties", ids).tolist(), strict=True))
-    rows = retrieved(base, facts, "semantic", 5, seed=7)
+    rows = retrieve_distractors(base, facts, "semantic", 5, seed=7)
     for fact in facts.iter_rows(named=True):
         omega = naive_omega(base, facts, fact)
         row = ids.index(fact["answer_id"]) if omega else 0
@@ -154,7 +160,8 @@ def test_temporal_begins_with_what_ended_the_latest_first_then_is_semantic(
 ) -> None:
     base, facts = given_base
     rows, nearest = (
-        retrieved(base, facts, retrieval, 20, seed=7) for retrieval in ("temporal", "semantic")
+        retrieve_distractors(base, facts, retrieval, 20, seed=7)
+        for retrieval in ("temporal", "semantic")
     )
     for fact in facts.iter_rows(named=True):
         key = {name: fact[name] for name in ("subject_id", "relation_id")}
@@ -183,11 +190,11 @@ def test_random_draws_differ_by_seed_and_by_fact_and_reach_everyone() -> None:
     base, fact = some(40)
     facts = pl.concat([fact.with_columns(pair_id=pl.lit(f"F{i}")) for i in range(200)])
     facts = facts.with_columns(subject_id="pair_id")
-    rows = retrieved(base, facts, "random", 5, seed=0)
+    rows = retrieve_distractors(base, facts, "random", 5, seed=0)
     lists = rows.group_by("pair_id").agg("entity_id")["entity_id"].to_list()
     assert len({tuple(entity_ids) for entity_ids in lists}) > 190
     assert rows["entity_id"].n_unique() == 39
-    assert not rows.equals(retrieved(base, facts, "random", 5, seed=1))
+    assert not rows.equals(retrieve_distractors(base, facts, "random", 5, seed=1))
 
 
 @pytest.mark.parametrize("retrieval", ["random", "semantic"])
@@ -196,8 +203,8 @@ def test_retrieved_other_facts_change_no_draw(retrieval: Retrieved) -> None:
     right = [{"subject_id": "Q2", "relation_id": "P36", "object_id": f"C{i}"} for i in range(9)]
     base = KnowledgeBase(base.entities, frame("triples", *right))
     other = fact.with_columns(pair_id=pl.lit("G"), subject_id=pl.lit("Q2"))
-    of_one = retrieved(base, fact, retrieval, 5, seed=0)
-    of_two = retrieved(base, pl.concat([other, fact]), retrieval, 5, seed=0)
+    of_one = retrieve_distractors(base, fact, retrieval, 5, seed=0)
+    of_two = retrieve_distractors(base, pl.concat([other, fact]), retrieval, 5, seed=0)
     assert of_two.filter(pair_id="F").equals(of_one)
 
 
@@ -211,8 +218,8 @@ def test_kinds_have_facts_of_typed_answers_and_objects_that_have_ended() -> None
     for end, n in ((None, 1), ("1999", 2)):
         triple = {"subject_id": "Q1", "relation_id": "P36", "object_id": "C1", "end": end}
         base = KnowledgeBase(base.entities, frame("triples", triple))
-        assert counted(base, fact)["n_distractors"].to_list() == [n]
+        assert count_distractors(base, fact)["n_distractors"].to_list() == [n]
     ended = [{**triple, "object_id": f"C{n}", "end": f"{2000 + n}"} for n in (1, 2)]
     base = KnowledgeBase(base.entities, frame("triples", *ended))
-    latest_first = retrieved(base, fact, "temporal", 2, seed=0)["entity_id"]
+    latest_first = retrieve_distractors(base, fact, "temporal", 2, seed=0)["entity_id"]
     assert latest_first.to_list() == ["C2", "C1"]

@@ -17,7 +17,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.runs.run import measure_run
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.storage.store import Store
 from tests.chat_server import completion, serving
 from tests.messages import naming
@@ -186,7 +186,7 @@ def test_a_set_is_built_reviewed_run_and_told_apart_by_date_and_popularity(
     for number in (3, 16):  # tables of the papers, which know no such facts
         assert pl.read_csv(f"results/told/tables/table-{number}.csv")["PLM"].to_list() == ["tiny"]
 
-    (twins,) = planned(load(["benchmark=dated-twins", "prompt.n=1", *fake])).branches
+    (twins,) = build_plan(load(["benchmark=dated-twins", "prompt.n=1", *fake])).branches
     for step in twins.steps[:3]:
         step.run()
     sets = twins.prompts.read_all("candidate_sets").sort("rank")

@@ -28,7 +28,7 @@ from factsweep.pipeline.cluster.launchers import LAUNCHERS
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from tests.messages import naming
 from tests.pipeline.inputs.hub_server import COMMIT, Hub, serving
 
@@ -96,7 +96,7 @@ def test_launch_changes_no_fingerprint(kind: str, small: list[str], tmp_path: Pa
     names = [
         [
             override.folder
-            for override in planned(load([*overrides, *cluster])).branches[0].artifacts()
+            for override in build_plan(load([*overrides, *cluster])).branches[0].artifacts()
         ]
         for cluster in ((), (f"cluster={kind}",))
     ]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.tables.formats import markdown
 from factsweep.pipeline.cli import main
-from factsweep.pipeline.commands.arguments import fitted
+from factsweep.pipeline.commands.arguments import fit_to_terminal
 from tests.builders import refused
 from tests.messages import naming
 
@@ -200,7 +200,7 @@ CARD = pl.DataFrame(
 def test_wide_table_falls_into_parts_that_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     text = f"before\n\n{markdown(CARD)}\nafter"
-    lines = fitted(text).split("\n")
+    lines = fit_to_terminal(text).split("\n")
     assert max(map(len, lines)) <= width
     assert (lines[0], lines[-1]) == ("before", "after")
     heads = [line for line in lines if line.startswith("| metric")]
@@ -219,7 +219,7 @@ def test_long_name_goes_on_in_the_next_line_and_loses_nothing(
         "needed by": f"run {name}",
         "last used": "2026-11-23",
     }
-    lines = fitted(markdown(pl.DataFrame([row]))).split("\n")
+    lines = fit_to_terminal(markdown(pl.DataFrame([row]))).split("\n")
     assert max(map(len, lines)) <= 80
     cells = [line.split("|") for line in lines if line.startswith("|")]
     assert cells[0][1].strip() == "artifact"
@@ -232,10 +232,10 @@ def test_table_repeats_the_names_of_its_rows_and_keeps_intervals_on_a_line(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     narrow = markdown(CARD.select("metric", "zero-shot"))
-    assert fitted(narrow) == narrow
+    assert fit_to_terminal(narrow) == narrow
     columns = ["metric", "one", "other", "difference", "95 % interval", "p (Holm)", "Cohen's h"]
     row = ["Acc@1", *[".7688"] * 3, "+.0528 to -.1589", ".0044", "+.2712"]
-    lines = fitted(markdown(pl.DataFrame([row], columns, orient="row"))).split("\n")
+    lines = fit_to_terminal(markdown(pl.DataFrame([row], columns, orient="row"))).split("\n")
     assert max(map(len, lines)) <= 80
     assert sum("+.0528 to -.1589" in line for line in lines) == 1
     monkeypatch.setenv("COLUMNS", "60")
@@ -243,7 +243,11 @@ def test_table_repeats_the_names_of_its_rows_and_keeps_intervals_on_a_line(
         {"setting": "zero-shot", "metric": metric, "estimate": "." + "1" * 20, "note": "b" * 20}
         for metric in ("Acc@1", "SD")
     ]
-    heads = [line for line in fitted(markdown(pl.DataFrame(rows))).split("\n") if "| set" in line]
+    heads = [
+        line
+        for line in fit_to_terminal(markdown(pl.DataFrame(rows))).split("\n")
+        if "| set" in line
+    ]
     assert len(heads) == 2
     assert all("| metric" in head for head in heads)
 
@@ -257,7 +261,7 @@ def test_any_table_keeps_its_words(rows: list[tuple[str, ...]]) -> None:
     table = pl.DataFrame(rows, schema=["q", "r", "s", "t", "u"], orient="row")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "60")
-        lines = fitted(markdown(table)).split("\n")
+        lines = fit_to_terminal(markdown(table)).split("\n")
     assert max(map(len, lines)) <= 60
     printed = " ".join(lines).replace("|", " ").split()
     first = {word for row in rows for word in row[0].split()}  # it may stand in each part

@@ -134,7 +134,7 @@ def test_composed_any_text_is_the_value_of_a_key_of_texts(text: str) -> None:
 @given(text=TEXTS)
 def test_written_any_text_by_keyword_is_that_text(text: str) -> None:
     fields = {"run_name": text, "decoding.stop": [text], "model.engine": {"x": text}}
-    config = compose_config(api.written(**fields))
+    config = compose_config(api.format_overrides(**fields))
     assert config["run_name"] == config["decoding"]["stop"][0] == config["model"]["engine"]["x"]
     assert config["run_name"] == text
 

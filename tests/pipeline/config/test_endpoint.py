@@ -7,7 +7,7 @@ from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 
 SERVED = ["model=endpoint", "model.id=maker/some-model", "model.endpoint=https://host:8000/v1"]
 
@@ -29,7 +29,7 @@ def test_endpoint_model_is_named_by_its_id_and_asked_by_the_client() -> None:
 
 
 def test_endpoint_recipe_says_what_is_known_and_nothing_of_this_machine() -> None:
-    (branch,) = planned(served()).branches
+    (branch,) = build_plan(served()).branches
     fields = branch.answers.recipe.fields
     assert fields["software"] == {"engine": "endpoint 1"}
     assert fields["model"] == {
@@ -58,12 +58,12 @@ def test_endpoint_recipe_says_what_is_known_and_nothing_of_this_machine() -> Non
 def test_endpoint_recipe_changes_with_what_may_change_an_answer(
     change: str, is_other: bool
 ) -> None:
-    (own_branch,), (other,) = planned(served()).branches, planned(served(change)).branches
+    (own_branch,), (other,) = build_plan(served()).branches, build_plan(served(change)).branches
     assert (own_branch.answers.fingerprint != other.answers.fingerprint) == is_other
 
 
 def test_endpoint_models_of_this_machine_have_the_recipes_that_they_had() -> None:
-    (branch,) = planned(load(["model.dtype=float32"])).branches
+    (branch,) = build_plan(load(["model.dtype=float32"])).branches
     assert not {"endpoint", "tokenizer"} & branch.answers.recipe.fields["model"].keys()
 
 
@@ -145,7 +145,7 @@ def test_chat_way_it_is_asked_stands_in_the_variant(
 
 def test_chat_of_one_turn_has_the_prompts_of_raw_text_and_turns_have_their_own() -> None:
     raw, chat, turns = (
-        planned(served(*overrides)).branches[0].prompts.fingerprint
+        build_plan(served(*overrides)).branches[0].prompts.fingerprint
         for overrides in (
             [],
             ["model.chat_template=true"],

@@ -11,7 +11,7 @@ from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.stages.plan import planned, warnings
+from factsweep.pipeline.stages.plan import build_plan, warnings
 from tests.messages import naming
 
 CSV = """relation,template,subject,object
@@ -31,7 +31,7 @@ def facts(tmp_path: Path) -> str:
 def test_facts_are_asked_in_the_words_of_their_language(facts: str, tmp_path: Path) -> None:
     shots = ["prompt.context=relation", "prompt.shots=1", f"artifacts={tmp_path}/a"]
     run = load([facts, "benchmark.language=de", *shots])
-    branch = planned(run).branches[0]
+    branch = build_plan(run).branches[0]
     assert branch.title == "1-relation language=de"
     for step in branch.steps[:2]:
         step.run()
@@ -43,7 +43,7 @@ def test_facts_are_asked_in_the_words_of_their_language(facts: str, tmp_path: Pa
     assert question.startswith("F: Die Hauptstadt von ")
     assert answer in {"A: Wien.", "A: Rom."}
     assert run.matching.pipeline == "blank-de"
-    english = planned(load([facts, *shots])).branches[0]
+    english = build_plan(load([facts, *shots])).branches[0]
     assert english.facts.folder == branch.facts.folder
     assert english.prompts.folder != branch.prompts.folder
 
@@ -78,7 +78,9 @@ def test_what_no_language_has_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_language_without_lemmas_is_said(facts: str, tmp_path: Path) -> None:
     for language, is_warned in {"de": False, "ar": True, "ja": True}.items():
-        plan = planned(load([facts, f"benchmark.language={language}", f"artifacts={tmp_path}/a"]))
+        plan = build_plan(
+            load([facts, f"benchmark.language={language}", f"artifacts={tmp_path}/a"])
+        )
         matching_warnings = [warning for warning in warnings(plan) if "no lemmas" in warning]
         assert bool(matching_warnings) == is_warned, language
 
@@ -90,7 +92,7 @@ def test_columns_of_other_names_are_said(facts: str, tmp_path: Path) -> None:
     }.items():
         file = tmp_path / "facts.csv"
         file.write_text(f"{heads}\ncapital,[Y] of [X],Peru,Lima\n")
-        plan = planned(load([facts, f"artifacts={tmp_path}/a"]))
+        plan = build_plan(load([facts, f"artifacts={tmp_path}/a"]))
         matching_warnings = [warning for warning in warnings(plan) if "Head as subject" in warning]
         assert len(matching_warnings) == n_warnings, heads
 

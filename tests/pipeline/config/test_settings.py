@@ -28,7 +28,7 @@ from factsweep.pipeline.config.run import Config
 from factsweep.pipeline.config.settings import load, run_of_record
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results.compare import Comparison
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from factsweep.pipeline.studies.night import Nightly
 from tests.messages import naming
 
@@ -437,7 +437,7 @@ def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_
     run = load(chat)
     assert run.model.chat_template is True
     assert run.settings[0].system == "You are a pirate."  # type: ignore[attr-defined]
-    plan = planned(run)
+    plan = build_plan(run)
     (branch,) = plan.branches
     task = next(question for _, question in branch.asked()).task
     text = '{"role":"system","content":"S"}\n{"role":"user","content":"U"}\n'
@@ -445,7 +445,7 @@ def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_
     (ids,) = task.token_ids(tokenizer, [text])
     assert visible(tokenizer, ids) == "<system>S<user>U<assistant>Arr:"
     template.write_text(TEMPLATE + "!")
-    other_plans = [planned(load(chat)), planned(load([*chat, "model.prefill=Ahoy:"]))]
+    other_plans = [build_plan(load(chat)), build_plan(load([*chat, "model.prefill=Ahoy:"]))]
     for stage in ("admitted", "generations"):
         names = {
             next(a.folder for a in any_plan.branches[0].artifacts() if a.stage == stage)

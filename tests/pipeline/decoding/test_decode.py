@@ -22,7 +22,7 @@ from factsweep.pipeline.decoding.engine import Clocked
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
 from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Writer, this_process
 from factsweep.pipeline.storage.store import Store
@@ -386,7 +386,7 @@ def test_numbers_deep_in_an_answer_are_looked_at(value: object) -> None:
 def recorded(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Recording]:
     """A fully answered run, and its engine."""
     folder, engine = tmp_path_factory.mktemp("recorded"), Recording()
-    plan = planned(load([*small, f"artifacts={folder}"]))
+    plan = build_plan(load([*small, f"artifacts={folder}"]))
     make_here(without(plan, "matched", "metrics"), engine)
     return plan, engine
 
@@ -435,7 +435,7 @@ def test_recipe_sampling_changed_keeps_the_greedy_answers(
     (branch,) = done.branches
     for change in ("temperature=0.7", "top_p=0.9", "n_prompts=9"):
         with subtests.test(change):
-            (other,) = planned(small_settings(f"decoding.samples.{change}")).branches
+            (other,) = build_plan(small_settings(f"decoding.samples.{change}")).branches
             assert other.answers.fingerprint == branch.answers.fingerprint
             samples = [
                 {block.fingerprint for block in some_branch.further}

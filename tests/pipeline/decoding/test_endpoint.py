@@ -27,11 +27,11 @@ from factsweep.pipeline.decoding.remaining_prompts import (
 )
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.notes import served
+from factsweep.pipeline.results.notes import count_served
 from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.run import check_failed, log_server_differences
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage.store import Store
 from tests.chat_server import ChatServer, Said, serving
 from tests.messages import naming
@@ -106,7 +106,7 @@ def run(small: list[str], server: ChatServer, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def engine(run: Run) -> Iterator[EndpointEngine]:
-    loaded_engine: EndpointEngine = engines.load(run, planned(run).weights)
+    loaded_engine: EndpointEngine = engines.load(run, build_plan(run).weights)
     yield loaded_engine
     loaded_engine.close()
 
@@ -136,7 +136,7 @@ def test_endpoint_run_has_an_answer_or_a_reason_for_every_prompt(
 ) -> None:
     filtered = 400, {"error": {"message": "filtered", "code": "content_filter"}}
     script.odd = lambda prompt: filtered if of_japan(prompt) else None
-    plan = planned(run)
+    plan = build_plan(run)
     make_here(plan, engine)
     (branch,) = plan.branches
     answers, errors = branch.answers.read_all("generations"), branch.answers.read_all("errors")
@@ -169,7 +169,7 @@ def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
         return filtered if of_japan(prompt) else None
 
     script.odd = odd
-    plan = planned(run)
+    plan = build_plan(run)
     with pytest.raises(InputError, match=naming("credit")):
         make_answers(plan, engine)
     assert len(script.seen) >= 20
@@ -182,7 +182,7 @@ def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
 def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
     run: Run, engine: EndpointEngine, script: Server
 ) -> None:
-    plan = planned(run)
+    plan = build_plan(run)
     item = ready(plan)
     with pytest.raises(StoppedError):
         decode_here(item, engine, models.tokenizer(plan.weights), bool)
@@ -200,7 +200,7 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
 ) -> None:
     # A dollar for a token of a prompt, ten for one of an answer: an answer costs 27.
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=1e7))
-    plan = planned(run)
+    plan = build_plan(run)
     item = ready(plan)
     n, longest = (
         remaining_prompts.read_prompts(item).height,
@@ -243,9 +243,9 @@ def test_endpoint_that_changes_while_it_answers_is_named(
     run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.fingerprint = lambda: "fp_1" if len(script.seen) < 30 else "fp_2"
-    plan = planned(run)
+    plan = build_plan(run)
     make_answers(plan, engine)
-    assert {*served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
+    assert {*count_served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
     log_server_differences(plan)
     assert re.search(naming("some-model fp_1 (", "some-model fp_2 (", "samples"), caplog.text)
 
@@ -279,7 +279,7 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
 ) -> None:
     script.takes = frozenset({"seed", "logprobs"})
     run = replace(run, model=replace(run.model, price_in=1e6, price_out=0.0))
-    plan = planned(run)
+    plan = build_plan(run)
     ready(plan)
     item = next(work_item for work_item in list_work(plan) if work_item.table == "samples")
     longest = remaining_prompts.read_prompts(item)["text"].str.len_bytes().max()
@@ -296,7 +296,7 @@ def test_endpoint_samples_without_an_answer_are_counted_and_explained(
     nothing = {"choices": [{"text": {"city": "Oslo"}}], "model": "some-model"}
     script.has_logprobs = True
     script.odd_of = lambda body: (200, nothing) if "n" in body else None
-    plan = planned(run)
+    plan = build_plan(run)
     make_here(plan, engine)
     report.write(plan, {"total": 1.0})
     n = sum(sum(artifact.rows("errors").values()) for artifact in plan.branches[0].further)
@@ -315,7 +315,7 @@ def test_endpoint_thought_beside_an_answer_is_kept_though_nobody_asked_for_one(
     script.odd = lambda prompt: (200, reply) if of_japan(prompt) else None
     chat = ("model.chat_template=true", "decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
     run = settings(small, server, tmp_path, *chat)
-    plan = planned(run)
+    plan = build_plan(run)
     loaded: EndpointEngine = engines.load(run, plan.weights)
     make_answers(plan, loaded)
     loaded.close()
@@ -329,7 +329,7 @@ def test_endpoint_that_takes_no_logprobs_and_seeds_is_said_in_the_run_and_on_its
     run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.takes = frozenset({"n"})
-    plan = planned(run)
+    plan = build_plan(run)
     make_here(plan, engine)
     log_server_differences(plan)
     report.write(plan, {"total": 1.0})
@@ -343,7 +343,7 @@ def test_endpoint_that_does_as_it_is_asked_has_nothing_said_of_it(
     run: Run, engine: EndpointEngine, script: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     script.has_logprobs = True
-    plan = planned(replace(run, decoding=replace(run.decoding, samples=NO_SAMPLES)))
+    plan = build_plan(replace(run, decoding=replace(run.decoding, samples=NO_SAMPLES)))
     make_answers(plan, engine)
     log_server_differences(plan)
     assert not caplog.text
@@ -355,7 +355,7 @@ def test_endpoint_turns_are_those_that_an_engine_here_reads(
     greedy = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
     turns = ("model.chat_template=true", "prompt.as=turns")
     run = settings(small, server, tmp_path, *turns, *greedy)
-    plan = planned(run)
+    plan = build_plan(run)
     loaded_engine: EndpointEngine = engines.load(run, plan.weights)
     make_answers(plan, loaded_engine)
     loaded_engine.close()

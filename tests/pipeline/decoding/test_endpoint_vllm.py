@@ -30,7 +30,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.runs import run as runner
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from tests.operators.engines.test_vllm_preferences import asked as candidates
 from tests.operators.engines.test_vllm_preferences import close
 
@@ -190,5 +190,5 @@ def test_tensor_parallel_2_answers_every_prompt(tiny_llama: Path, tmp_path: Path
     )
     metrics = runner.run(run)
     assert metrics.filter(metric="acc_at_1")["n_failed"].max() == 0
-    (counts,) = planned(run).branches[0].answers.counts("generations").values()
+    (counts,) = build_plan(run).branches[0].answers.counts("generations").values()
     assert counts["prompts at tensor_parallel=2"] == counts["prompts"]

@@ -21,7 +21,7 @@ from factsweep.pipeline.decoding.pool import Pool, Queue, n_engines, order_of_sh
 from factsweep.pipeline.decoding.progress_counter import Tally
 from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.stages.plan import Plan, asked, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan, build_requested_plan
 from tests.pipeline.here import answered_here
 
 ENGINES = 64
@@ -149,7 +149,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 @pytest.fixture
 def written(small_settings: Callable[..., Run]) -> Plan:
     """Two settings with their prompts."""
-    plan = planned(small_settings("sweep.prompts=[zero-shot,4-template]"))
+    plan = build_plan(small_settings("sweep.prompts=[zero-shot,4-template]"))
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted"):
             step.run()
@@ -319,7 +319,9 @@ def test_shard_that_lacks_nothing_is_handed_out_to_be_published_alone(
     small_settings: Callable[..., Run], fake: FakeRay, budget: str | None
 ) -> None:
     overrides = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
-    plan = asked(small_settings(*overrides, *([f"budget={budget}"] if budget else [])))
+    plan = build_requested_plan(
+        small_settings(*overrides, *([f"budget={budget}"] if budget else []))
+    )
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
             step.run()

@@ -161,9 +161,9 @@ def test_address_of_a_ray_is_judged_and_where_nothing_listens_ray_is_not_waited_
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        assert examination._reached(address).state == "fails"
+        assert examination._check_address(address).state == "fails"
         listening.listen()
-        assert examination._reached(address).state == "holds"
+        assert examination._check_address(address).state == "holds"
     findings = list(examination.examine(small_settings(f"cluster.address={address}")))
     assert state(findings, "address").startswith("fails")
     assert "nodes" not in {finding.check for finding in findings}
@@ -314,7 +314,7 @@ def test_nodes_that_are_late_silent_or_unlike_are_named(
     monkeypatch.setattr(ray, "get", answer)
     for nodes, check, expected in worlds:
         tasks = [(name, task, 1.0) for name, task in nodes.items()]
-        findings = list(examination._answered(tasks))
+        findings = list(examination._collect_findings(tasks))
         assert state(findings, check).startswith(expected), nodes
 
 

@@ -110,7 +110,7 @@ def test_digest_only_the_inode_differs_is_read_anew(
     digest(weights)
     content = json.loads(record(weights).read_text())
     other = digests._State(**{**content["state"], "inode": content["state"]["inode"] + 1})
-    record(weights).write_text(digests._written("0" * 64, other))
+    record(weights).write_text(digests._format_record("0" * 64, other))
     assert digest(weights) == content["sha256"]
     assert n_read() == 2
 

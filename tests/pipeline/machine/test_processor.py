@@ -12,7 +12,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.runs.forecast import forecast, lines
-from factsweep.pipeline.stages.plan import planned, settled
+from factsweep.pipeline.stages.plan import build_plan, resolve_run
 from tests.messages import naming
 
 Plant = Callable[[str], None]
@@ -148,7 +148,7 @@ def test_settled_package_on_an_older_gpu_and_encoder_anywhere_are_float32(
 
 def test_settled_type_that_was_given_stays(plant_flags: Plant) -> None:
     plant_flags(AVX2)
-    assert settled(load(["model.dtype=bfloat16"])).model.dtype == "bfloat16"
+    assert resolve_run(load(["model.dtype=bfloat16"])).model.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("flags", [AVX2, f"{AVX2} avx512_bf16"])
@@ -156,8 +156,8 @@ def test_planned_auto_is_the_same_plan_as_its_type_by_name(
     plant_flags: Plant, small_settings: Callable[..., Run], flags: str
 ) -> None:
     plant_flags(flags)
-    plan = planned(small_settings())
-    plan_by_name = planned(small_settings(f"model.dtype={plan.run.model.dtype}"))
+    plan = build_plan(small_settings())
+    plan_by_name = build_plan(small_settings(f"model.dtype={plan.run.model.dtype}"))
     assert plan == plan_by_name
     assert plan.branches[0].answers.recipe.fields["model"]["dtype"] == plan.weights.model.dtype
     assert plan.weights.model.dtype != "auto"

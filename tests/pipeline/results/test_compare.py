@@ -13,7 +13,7 @@ from factsweep.operators.metrics.comparing.verdict import Bar, judge_rows
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.compare import Comparison, compared, settings
+from factsweep.pipeline.results.compare import Comparison, compare_runs, settings
 from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming
@@ -80,22 +80,22 @@ def options() -> Comparison:
 def test_compared_models_that_answer_alike_do_not_differ(
     results: Path, options: Comparison
 ) -> None:
-    (result,) = compared("first", "twin", str(results), options, anyway=False)
+    (result,) = compare_runs("first", "twin", str(results), options, anyway=False)
     assert result.pair.names == ("tiny", "twin")
     assert result.pair.departures == ()
     assert result.report.tables["facts"].is_empty()
     enough = settings({"min_facts": 13})
-    (result,) = compared("first", "twin", str(results), enough, anyway=False)
+    (result,) = compare_runs("first", "twin", str(results), enough, anyway=False)
     assert result.verdict.outcome == "no change"
     stricter = settings({"min_facts": 14})
-    (result,) = compared("first", "twin", str(results), stricter, anyway=False)
+    (result,) = compare_runs("first", "twin", str(results), stricter, anyway=False)
     assert re.search(naming("13 facts", "comparison.min_facts=14"), result.verdict.reason)
 
 
 def test_compared_lost_facts_are_listed_and_a_regression(
     results: Path, options: Comparison
 ) -> None:
-    (result,) = compared("first", "damaged", str(results), options, anyway=True)
+    (result,) = compare_runs("first", "damaged", str(results), options, anyway=True)
     lost = result.report.tables["facts"].filter(change="lost")
     assert lost.height > 0
     assert lost["relation"].unique().to_list() == ["P36 capital"]
@@ -109,8 +109,8 @@ def test_compared_other_facts_are_refused_and_marked_anyway(
 ) -> None:
     add("fewer", "benchmark.pairs_per_relation=5")
     with pytest.raises(InputError, match=naming("slice.pairs_per_relation")):
-        list(compared("first", "fewer", str(results), options, anyway=False))
-    (result,) = compared("first", "fewer", str(results), options, anyway=True)
+        list(compare_runs("first", "fewer", str(results), options, anyway=False))
+    (result,) = compare_runs("first", "fewer", str(results), options, anyway=True)
     assert result.pair.departures == ("facts slice.pairs_per_relation: null → 5",)
     assert result.report.tables["departures"].height == 1
     assert result.report.tables["headline"].columns[1:3] == ["first (!)", "fewer (!)"]
@@ -123,11 +123,11 @@ def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
 ) -> None:
     add("p30", "benchmark.relations=[P30]")
     loose = settings({"min_facts": 1, "n_rounds": 20})
-    (result,) = compared("first", "p30", str(results), loose, anyway=True)
+    (result,) = compare_runs("first", "p30", str(results), loose, anyway=True)
     (row,) = result.report.tables["paired"].to_dicts()
     assert (row["facts"], row["first facts"], row["second facts"]) == (6, 7, 0)
     assert (row["prompts"], row["first prompts"], row["second prompts"]) == (36, 36, 0)
-    (result,) = compared("p30", "first", str(results), loose, anyway=True)
+    (result,) = compare_runs("p30", "first", str(results), loose, anyway=True)
     assert re.search(naming("0 prompts of the first", "36 of the second"), result.paired)
 
 
@@ -138,7 +138,7 @@ def test_compared_ids_of_other_words_are_not_paired(
     template = pl.col("template").replace("[X] has [Y].", "Of [X], [Y] is the capital.")
     small_rows.with_columns(template).write_parquet(tmp_path / "rows.parquet")
     add("other", f"benchmark.path={tmp_path}/rows.parquet")
-    (result,) = compared("first", "other", str(results), options, anyway=True)
+    (result,) = compare_runs("first", "other", str(results), options, anyway=True)
     (row,) = result.report.tables["paired"].to_dicts()
     # P36 has 9 names of 7 pairs, each in 4 templates, one of which now has other words.
     assert (row["prompts"], row["first prompts"], row["second prompts"]) == (63, 9, 9)
@@ -159,7 +159,7 @@ def test_compared_ways_to_ask_are_paired_by_what_they_share(
     results: Path, options: Comparison, add: Add, override: str, asked: str, unit: str
 ) -> None:
     add("other", override)
-    (result,) = compared("first", "other", str(results), options, anyway=False)
+    (result,) = compare_runs("first", "other", str(results), options, anyway=False)
     assert f"prompts {asked}" in result.pair.asked
     assert result.pair.departures == ()
     (row,) = result.report.tables["paired"].to_dicts()
@@ -177,14 +177,14 @@ def test_compared_by_prompt_takes_nothing_that_only_one_run_asked(
     results: Path, options: Comparison, add: Add
 ) -> None:
     add("manual", "prompt.templates=manual")
-    (result,) = compared("first", "manual", str(results), options, anyway=False, unit="prompt")
+    (result,) = compare_runs("first", "manual", str(results), options, anyway=False, unit="prompt")
     (row,) = result.report.tables["paired"].to_dicts()
     assert (row["by"], row["prompts"], row["first prompts"]) == ("prompt", 36, 36)
     raw = result.report.raw["comparison"]
     (overall,) = raw.filter(pl.col("relation_id").is_null(), metric="acc_at_1").to_dicts()
     assert (overall["n_prompts"], overall["difference"]) == (36, 0)
     assert result.report.tables["facts"].is_empty()  # the same prompts, and the same answers
-    (result,) = compared("first", "twin", str(results), options, anyway=False, unit="fact")
+    (result,) = compare_runs("first", "twin", str(results), options, anyway=False, unit="fact")
     assert result.report.raw["comparison"]["paired_by"].unique().to_list() == ["fact"]
 
 
@@ -196,7 +196,7 @@ def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
             "factsweep.pipeline.results.compare.flip_rate",
             lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
         )
-        (result,) = compared("first", "damaged", str(results), options, anyway=True)
+        (result,) = compare_runs("first", "damaged", str(results), options, anyway=True)
         assert result.verdict.outcome != "regression"
 
 
@@ -210,7 +210,7 @@ def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
         return judge_rows(rows, bar)
 
     monkeypatch.setattr("factsweep.pipeline.results.compare.judge_rows", seen)
-    (result,) = compared("first", "damaged", str(results), options, anyway=True)
+    (result,) = compare_runs("first", "damaged", str(results), options, anyway=True)
     (overall_row,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
     among = result.report.raw["comparison"].filter(pl.col("relation_id").is_null())
     assert overall_row["metric"] == "one_word_ratio"
@@ -222,19 +222,21 @@ def test_compared_settings_of_a_run_are_named_after_the_colon_and_those_there_ar
     results: Path, options: Comparison, add: Add
 ) -> None:
     add("two", "sweep.prompts=[zero-shot,4-template]")
-    (result,) = compared("two:zero-shot", "two:4-template", str(results), options, anyway=False)
+    (result,) = compare_runs("two:zero-shot", "two:4-template", str(results), options, anyway=False)
     assert result.pair.names == ("zero-shot", "4-template")
     assert re.search(naming("72 prompts of 13 facts", "template and name"), result.paired)
-    (result,) = compared("two:zero-shot", "first", str(results), options, anyway=False, unit="fact")
+    (result,) = compare_runs(
+        "two:zero-shot", "first", str(results), options, anyway=False, unit="fact"
+    )
     assert re.search(naming("13 facts", "72 prompts in the first"), result.paired)
-    (result,) = compared("two", "first", str(results), options, anyway=False)
+    (result,) = compare_runs("two", "first", str(results), options, anyway=False)
     assert result.pair.title == "4-template"
     with pytest.raises(InputError, match=naming("setting 5-shot", "zero-shot", "4-template")):
-        list(compared("two:5-shot", "first", str(results), options, anyway=False))
+        list(compare_runs("two:5-shot", "first", str(results), options, anyway=False))
     add("others", "sweep.prompts=[zero-shot,4-relation]")
     has = naming("zero-shot, 4-relation", "first:4-template others:zero-shot")
     with pytest.raises(InputError, match=has):
-        list(compared("first", "others", str(results), options, anyway=False))
+        list(compare_runs("first", "others", str(results), options, anyway=False))
 
 
 def test_settings_what_does_not_fit_is_named(subtests: pytest.Subtests) -> None:

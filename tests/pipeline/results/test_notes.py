@@ -21,7 +21,7 @@ from factsweep.pipeline.results.notes import PLACES, alike, leak_notes, leaks
 from factsweep.pipeline.results.past_runs import branches
 from factsweep.pipeline.results.report import report
 from factsweep.pipeline.runs import run as running
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from tests.messages import naming
 from tests.pipeline.conftest import Settings
 from tests.pipeline.here import make_here
@@ -83,7 +83,7 @@ def test_run_says_why_prompts_have_no_answer(
     run = small_settings("decoding.samples.n_prompts=0", "decoding.max_failed_share=1")
     with caplog.at_level(logging.WARNING):
         running.measure_run(run, lambda plan: make_here(plan, Filtered()))
-    strict = planned(small_settings("decoding.samples.n_prompts=0"))
+    strict = build_plan(small_settings("decoding.samples.n_prompts=0"))
     pattern = f"in [^ ]*{strict.branches[0].answers.folder}/errors[.]"
     with pytest.raises(DecodingError, match=pattern):
         running.check_failed(strict)

@@ -14,10 +14,10 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.record import ESTIMATES, TAKEN, earlier, replaced
+from factsweep.pipeline.results.record import ESTIMATES, TAKEN, earlier, warn_of_replacement
 from factsweep.pipeline.results.results import export
 from factsweep.pipeline.runs.run import run
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 
@@ -34,7 +34,7 @@ def done(small: list[str], _finished_once: Path, tmp_path_factory: pytest.TempPa
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", "hf_notforanyone")
         run(settings)
-    return planned(settings)
+    return build_plan(settings)
 
 
 @pytest.fixture(scope="module")
@@ -126,17 +126,19 @@ def test_replaced_results_of_another_run_are_announced_with_what_differs(
 ) -> None:
     store = Store(done.run.folder)
     record = earlier(store)
-    assert replaced(store, record, done) is None
+    assert warn_of_replacement(store, record, done) is None
     common = [*small, f"artifacts={done.run.artifacts}", f"results={done.run.results}", "seed=1"]
-    warning = replaced(store, record, planned(load([*common, "prompt=zero-shot"])))
+    warning = warn_of_replacement(store, record, build_plan(load([*common, "prompt=zero-shot"])))
     assert '(seed: 0 → 1; settings: "4-template" → "zero-shot")' in str(warning)
-    warning = replaced(store, record, planned(load([*common, f"run_name={done.run.name}"])))
+    warning = warn_of_replacement(
+        store, record, build_plan(load([*common, f"run_name={done.run.name}"]))
+    )
     assert re.search(
         naming(results, "(seed: 0 → 1)", "will be replaced", "run_name=…"), str(warning)
     )
     (tmp_path / "run.json").write_text("{}")
     assert earlier(Store(str(tmp_path))) == {}
-    assert replaced(Store(str(tmp_path)), {}, done) is None
+    assert warn_of_replacement(Store(str(tmp_path)), {}, done) is None
 
 
 def test_report_folder_that_cannot_be_written_names_it(finished: Plan) -> None:

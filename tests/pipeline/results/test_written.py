@@ -62,7 +62,7 @@ def test_estimate_writes_what_its_record_lists_and_it_reads_back(results: Path) 
     estimate = estimates.read(str(results), "part")
     assert estimate.record["run"]["budget"] == "60%"
     assert estimate.estimates.equals(pl.read_parquet(results / "part" / "estimates.parquet"))
-    assert past_runs.known(str(results), ESTIMATE) == ["all", "part"]
+    assert past_runs.list_runs(str(results), ESTIMATE) == ["all", "part"]
 
 
 def test_estimates_of_another_run_are_refused(results: Path) -> None:

@@ -19,8 +19,8 @@ from factsweep.pipeline.decoding.costs import SPENT, Place, collect_costs, cost_
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import run
-from factsweep.pipeline.stages.plan import Plan, planned
-from factsweep.pipeline.stages.step import Alone, timed
+from factsweep.pipeline.stages.plan import Plan, build_plan
+from factsweep.pipeline.stages.step import Alone, note_time
 from tests.builders import results_of
 from tests.messages import naming
 from tests.pipeline.here import complete, overwrite
@@ -61,7 +61,7 @@ def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan)
 
 def test_timed_stage_is_told_with_its_processor(finished: Plan) -> None:
     (branch,) = finished.branches
-    with timed(branch.matched, Alone()):
+    with note_time(branch.matched, Alone()):
         sum(range(100_000))
     (row,) = collect_costs(finished).filter(stage="matched").iter_rows(named=True)
     assert row["hardware"] == processor.cpu()
@@ -81,7 +81,7 @@ def test_rates_of_shards_from_two_machines_are_of_neither(
     assert row["seconds"] > 0
     assert row["hardware"] is None
     costs.publish_rates(finished)
-    rates = costs.load_rates(planned(small_settings("seed=1")))
+    rates = costs.load_rates(build_plan(small_settings("seed=1")))
     assert "generations" not in rates.filter(model="tiny")["stage"].to_list()
 
 
@@ -129,7 +129,7 @@ def test_rates_are_published_once_and_known_to_the_next_run(
     modified_ns = file.stat().st_mtime_ns
     costs.publish_rates(finished)
     assert file.stat().st_mtime_ns == modified_ns
-    rates = costs.load_rates(planned(small_settings("seed=1")))
+    rates = costs.load_rates(build_plan(small_settings("seed=1")))
     tiny = rates.filter(model="tiny")
     assert set(tiny["stage"]) == {"generations", "canary", "samples"}
     assert tiny["fingerprint"].is_unique().all()

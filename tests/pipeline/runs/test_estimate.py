@@ -23,7 +23,7 @@ from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.run import measure_run
-from factsweep.pipeline.stages.plan import Plan, planned, sampled
+from factsweep.pipeline.stages.plan import Plan, build_plan, sample_plan
 from factsweep.pipeline.storage.integrity import check_listing
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
@@ -92,7 +92,7 @@ def test_left_of_a_budget_is_what_each_shard_lacks_of_it(
     small_settings: Settings, engine: Counting
 ) -> None:
     estimate(small_settings(*GREEDY, "budget=20%"))
-    larger_plan = sampled(planned(small_settings(*GREEDY, "budget=60%")))
+    larger_plan = sample_plan(build_plan(small_settings(*GREEDY, "budget=60%")))
     for step in larger_plan.steps:
         if step.artifact == larger_plan.branches[0].chosen:
             assert step.stage is not None
@@ -109,7 +109,7 @@ def test_prompt_of_a_budget_that_engines_die_of_is_asked_once(
     small_settings: Settings, engine: Counting
 ) -> None:
     settings = small_settings(*GREEDY, "budget=20%")
-    plan = sampled(planned(settings))
+    plan = sample_plan(build_plan(settings))
     for step in plan.steps:
         if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
             step.run()
@@ -153,7 +153,7 @@ def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
     # The one that was under way when the engine died may be asked again.
     n = sum(engine.asked.values())
     assert n <= len(engine.asked) + 1
-    answers = planned(settings).branches[0].answers
+    answers = build_plan(settings).branches[0].answers
     assert not answers.is_complete()
     assert answers.published("generations") == []
     assert "Set aside" not in caplog.text

@@ -22,7 +22,7 @@ from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.calibration import calibrate, measure_rates
 from factsweep.pipeline.runs.forecast import Forecast, forecast, lines
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Plan, planned, sampled
+from factsweep.pipeline.stages.plan import Plan, build_plan, sample_plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
 from factsweep.pipeline.storage.store import Store
@@ -118,7 +118,7 @@ def test_forecast_more_samples_leave_the_new_blocks(
 def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> None:
     part, more = (small_settings(*GREEDY, f"budget={share}%") for share in (40, 80))
     earlier = figures(part)
-    plan = sampled(planned(part))
+    plan = sample_plan(build_plan(part))
     make_here(plan)
     (branch,) = plan.branches
     assert branch.chosen is not None

@@ -26,7 +26,7 @@ from factsweep.pipeline.runs.inventory import (
     remove_artifacts,
 )
 from factsweep.pipeline.runs.verify import verify_store
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import Recipes, explain_difference
@@ -69,7 +69,7 @@ def _both_once(
 def two_plans(_both_once: Path, small_settings: Settings, tmp_path: Path) -> tuple[Plan, Plan]:
     """The small run and one of another seed when both are done, in a copy."""
     shutil.copytree(_both_once, tmp_path / "artifacts", dirs_exist_ok=True)
-    return planned(small_settings()), planned(small_settings(*OTHER))
+    return build_plan(small_settings()), build_plan(small_settings(*OTHER))
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def use(plan: Plan) -> Use:
 
 
 def begun(run: Run) -> Plan:
-    plan = planned(run)
+    plan = build_plan(run)
     note_use(plan.store, use(plan))
     return plan
 
@@ -166,7 +166,7 @@ def test_pruned_artifacts_are_made_anew(make_run: Compute, compute_here: Compute
     earlier = plan.branches[0].metrics.read_all("metrics")
     shutil.rmtree(results_of(plan))
     [*remove_artifacts(plan.store, sorted(of(plan)), plan.run.results, unfinished=False)]
-    assert not planned(plan.run).is_complete()
+    assert not build_plan(plan.run).is_complete()
     new_plan = compute_here(plan.run)
     assert new_plan.branches[0].metrics.read_all("metrics").equals(earlier)
 

@@ -22,7 +22,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.prompts import write
 from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
 
@@ -60,7 +60,7 @@ def test_prompts_have_ids_texts_and_what_they_are_and_turns_as_messages(
     n = write(settings, path)
     rows = read(path)
     assert rows.columns == ["prompt_id", "prompt", "asked"]
-    prompts = planned(settings).branches[0].prompts
+    prompts = build_plan(settings).branches[0].prompts
     expected = texts(prompts).filter(pl.col("same_as").is_null())
     assert n == rows.height == expected.height == 70
     assert_frame_equal(
@@ -86,7 +86,7 @@ def test_prompts_need_no_model(small_settings: Settings, tmp_path: Path) -> None
 def test_answers_to_the_prompts_give_the_runs_own_numbers(
     small_settings: Settings, tmp_path: Path, suffix: str
 ) -> None:
-    (branch,) = planned(small_settings()).branches
+    (branch,) = build_plan(small_settings()).branches
     path, answered = tmp_path / f"prompts.{suffix}", tmp_path / f"answers.{suffix}"
     write(small_settings(), path)
     own_answers = branch.answers.read_all("generations").select("prompt_id", "text")
@@ -287,7 +287,7 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     output.write_text("\n".join(map(json.dumps, lines)))
     run = small_settings(*thinks, f"answers={output}", "decoding.max_failed_share=1")
     score(run)
-    (branch,) = planned(run).branches
+    (branch,) = build_plan(run).branches
     assert {text for rows in branch.answers.each("generations") for text in rows["text"]} == {
         "Paris"
     }
@@ -299,7 +299,7 @@ def test_batch_thought_is_cut_from_the_answer_as_that_of_a_call(
     assert errors["detail"].str.starts_with("the model thought").all()
     assert "without an answer: no_text 1, thought_not_ended 1." in caplog.text
     as_text = small_settings(*thinks[:1], f"answers={output}", "decoding.max_failed_share=1")
-    assert planned(as_text).branches[0].answers.fingerprint != branch.answers.fingerprint
+    assert build_plan(as_text).branches[0].answers.fingerprint != branch.answers.fingerprint
 
 
 def test_batch_of_somebody_else_or_of_another_seed_is_refused(

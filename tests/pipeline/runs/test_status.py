@@ -16,7 +16,7 @@ from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs import status as watching
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.status import status
-from factsweep.pipeline.stages.plan import Plan, planned, sampled
+from factsweep.pipeline.stages.plan import Plan, build_plan, sample_plan
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -89,9 +89,9 @@ def test_status_of_a_budget_is_of_its_prompts(small_settings: Settings) -> None:
     run = small_settings(*few_overrides, "budget=50%")
     assert states(run)["generations"] == "missing"
     with pytest.raises(RuntimeError):
-        make_here(sampled(planned(run)), dies_at(20))
+        make_here(sample_plan(build_plan(run)), dies_at(20))
     assert states(run)["generations"].startswith("partial: 20 of 34 prompts of the budget in ")
-    make_here(sampled(planned(run)))
+    make_here(sample_plan(build_plan(run)))
     by_stage = states(run)
     assert by_stage["generations"].startswith("done: 34 of 34 prompts of the budget in ")
     assert list(by_stage) == ["facts", "prompts", "chosen", "admitted", "generations"]
@@ -148,7 +148,7 @@ def test_watch_shows_rates_engines_shards_errors_and_the_end(
     settings = small_settings()
 
     def end() -> None:
-        make_here(planned(settings))
+        make_here(build_plan(settings))
         run_files.write_pulse(settings, "done")
 
     steps = [running(settings, 10), running(settings, 20), running(settings, 40), end]

@@ -21,7 +21,7 @@ from factsweep.pipeline.decoding.remaining_prompts import begin, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.runs.forecast import forecast
 from factsweep.pipeline.runs.run import quarantine_listed_damage
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage import lease
 from tests.pipeline.here import decode_here, opened
@@ -84,7 +84,7 @@ def half(
         f"sweep.prompts=[{','.join(SETTINGS)}]",
     ]
     local = load([*overrides, f"artifacts={folder}/artifacts"])
-    answer_half(planned(local))
+    answer_half(build_plan(local))
     log = folder / "requests.log"
     with serving(log) as server, pytest.MonkeyPatch.context() as patch:
         url = bucket(server.url, patch)
@@ -115,7 +115,7 @@ def answer_half(plan: Plan) -> None:
 def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None:
     run, requests = half
     requests.new()
-    plan = planned(run)
+    plan = build_plan(run)
     quarantine_listed_damage(plan, Counter())
     items = list_work(plan)
     n_left = remaining_prompts.count_left(items)
@@ -130,7 +130,7 @@ def test_resume_is_planned_with_few_requests(half: tuple[Run, Requests]) -> None
 
 def test_shard_of_many_chunks_takes_few_requests_at_its_end(half: tuple[Run, Requests]) -> None:
     run, requests = half
-    plan = planned(run)
+    plan = build_plan(run)
     item = replace(list_work(plan)[0], rows_per_chunk=1)
     with lease.hold_leases(plan.store, [item.artifact.folder], wait=False) as writer:
         artifact = replace(item.artifact, lease=writer.leases[item.artifact.folder])

@@ -11,7 +11,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.runs.verify import verify, verify_store
-from factsweep.pipeline.stages.plan import Plan, planned, sampled
+from factsweep.pipeline.stages.plan import Plan, build_plan, sample_plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
 from tests.messages import naming
@@ -73,14 +73,14 @@ def test_verify_refused_prompts_are_no_problem(
 def test_verify_of_a_budget_reads_the_answers_to_its_prompts(small_settings: Settings) -> None:
     few_overrides = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
     run, larger = (small_settings(*few_overrides, f"budget={share}%") for share in (30, 60))
-    make_here(sampled(planned(run)))
+    make_here(sample_plan(build_plan(run)))
     assert verify(run).problems == []
-    for step in sampled(planned(larger)).steps:
+    for step in sample_plan(build_plan(larger)).steps:
         if step.stage is not None:
             step.run()
     (problem,) = verify(larger).problems
     assert re.search(r"\d+ of \d+ prompts of the budget have neither answer nor error", problem)
-    answers = planned(run).branches[0].answers
+    answers = build_plan(run).branches[0].answers
     chunk = next(Path(answers.store.where(answers.folder)).glob("chunks/*/*/*.parquet"))
     chunk.write_bytes(chunk.read_bytes()[:50])
     (problem,) = verify(run).problems

@@ -14,7 +14,7 @@ from factsweep.operators.prompts.expansion import expand as expanded
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import expand, facts
 from factsweep.pipeline.stages.expand import ends, shards
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
 
@@ -22,7 +22,7 @@ Settings = Callable[..., Run]
 
 
 def made(run: Run) -> Branch:
-    (branch,) = planned(run).branches
+    (branch,) = build_plan(run).branches
     branch.step(branch.facts).run()
     stage = branch.step(branch.prompts).stage
     assert stage is not None
@@ -62,7 +62,7 @@ def test_make_shard_that_cannot_be_written_ends_it_and_publishes_no_manifest(
         if shard.startswith("P36"):
             raise InputError("the disk is full.")
 
-    (branch,) = planned(small_settings()).branches
+    (branch,) = build_plan(small_settings()).branches
     branch.step(branch.facts).run()
     monkeypatch.setattr(Artifact, "write", full)
     with pytest.raises(InputError, match=naming("disk", "full")):

@@ -23,7 +23,7 @@ from factsweep.pipeline.runs.run import measure_run, score
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase
-from factsweep.pipeline.stages.plan import Plan, planned, warnings
+from factsweep.pipeline.stages.plan import Plan, build_plan, warnings
 from factsweep.pipeline.stages.step import Stage
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.store import Store
@@ -67,7 +67,7 @@ def test_make_rows_that_contradict_each_other_are_said_by_every_run(
 def test_make_slice_takes_the_first_of_each(small_settings: Settings) -> None:
     overrides = ("relations=[P36]", "pairs_per_relation=3", "names_per_subject=1")
     run = small_settings(*(f"benchmark.{override}" for override in overrides))
-    artifact = planned(run).branches[0].facts
+    artifact = build_plan(run).branches[0].facts
     reading(run.benchmark).make(artifact)
     pairs = facts.load(artifact).pairs
     assert pairs["subjects"].to_list() == [["France"], ["Georgia"], ["Georgia"]]
@@ -77,7 +77,7 @@ def test_make_given_its_entry_looks_for_none(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_settings()
-    artifact, entry = planned(run).branches[0].facts, catalog.entry(run.benchmark.data)
+    artifact, entry = build_plan(run).branches[0].facts, catalog.entry(run.benchmark.data)
     monkeypatch.setattr(catalog, "entry", None)  # a worker elsewhere has not the user's folder
     ReadFacts(run.benchmark, entry).make(artifact)
     assert artifact.is_complete()
@@ -86,7 +86,7 @@ def test_make_given_its_entry_looks_for_none(
 def test_make_unknown_relation_names_those_there_are(small_settings: Settings) -> None:
     run = small_settings("benchmark.relations=[P36,P1]")
     with pytest.raises(InputError, match=naming("benchmark.relations", "P1", "P30", "P36")):
-        reading(run.benchmark).make(planned(run).branches[0].facts)
+        reading(run.benchmark).make(build_plan(run).branches[0].facts)
 
 
 def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
@@ -103,7 +103,7 @@ def test_labels_that_no_answer_can_match_are_named_before_anything_is_asked(
     sentences = {}
     for name, text in rows.items():
         table.write_text(head + text, encoding="utf-8")
-        plan = planned(load(changed))
+        plan = build_plan(load(changed))
         try:
             sentences[name] = [line for line in warnings(plan) if "bands: " in line]
         except InputError as error:
@@ -291,7 +291,7 @@ def table_run(small: list[str], tmp_path: Path) -> Settings:
 
 
 def fingerprint(run: Run) -> str:
-    return planned(run).branches[0].prompts.fingerprint
+    return build_plan(run).branches[0].prompts.fingerprint
 
 
 def test_score_compares_values_and_splits_cells(table_run: Settings, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_score_compares_values_and_splits_cells(table_run: Settings, tmp_path: P
 
 def test_plan_names_types_cells_and_the_form_of_demonstrations(table_run: Settings) -> None:
     run = table_run("prompt=4-relation", "benchmark.relations=[born]")
-    lines = "\n".join(warnings(planned(run)))
+    lines = "\n".join(warnings(build_plan(run)))
     assert "objects of born are compared as dates: 5 of 5" in lines
     assert "demonstrations write dates and numbers in one way: born as '1879-03-14'" in lines
     assert "row 5: object 'Pretoria; Cape Town'" in lines
@@ -327,17 +327,17 @@ def test_each_part_of_a_split_cell_is_checked_before_the_first_run(
     table = pl.read_csv(tmp_path / "facts.csv")
     cells = pl.col("object").replace("Pretoria; Cape Town", "Pretoria; ?")
     table.with_columns(cells).write_csv(tmp_path / "facts.csv")
-    lines = "\n".join(warnings(planned(table_run("benchmark.separator=;"))))
+    lines = "\n".join(warnings(build_plan(table_run("benchmark.separator=;"))))
     assert "no answer can match 1 of the right answers" in lines
-    assert "no answer can match" not in "\n".join(warnings(planned(table_run())))
+    assert "no answer can match" not in "\n".join(warnings(build_plan(table_run())))
 
 
 def test_room_is_made_for_the_longest_answer_and_a_smaller_limit_is_named(
     table_run: Settings,
 ) -> None:
-    assert planned(table_run()).run.decoding.max_tokens > 10
-    assert planned(table_run("benchmark.relations=[capital]")).run.decoding.max_tokens == 10
-    plan = planned(table_run("benchmark.max_tokens=3"))
+    assert build_plan(table_run()).run.decoding.max_tokens > 10
+    assert build_plan(table_run("benchmark.relations=[capital]")).run.decoding.max_tokens == 10
+    plan = build_plan(table_run("benchmark.max_tokens=3"))
     assert plan.run.decoding.max_tokens == 3
     assert any("decoding.max_tokens=3 cuts it" in line for line in warnings(plan))
 

@@ -23,7 +23,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 
 Fingerprints = Callable[[Run], set[str]]
 Before = dict[str, tuple[Run, set[str]]]
@@ -153,7 +153,7 @@ def folders(plan: Plan) -> set[str]:
 @pytest.fixture(scope="module")
 def fingerprints(_anywhere: None) -> Fingerprints:
     """Names every artifact of a run."""
-    return lambda run: folders(planned(run))
+    return lambda run: folders(build_plan(run))
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +205,10 @@ def test_fingerprints_part_of_a_recipe_changed_are_others_from_its_first_stage_o
     ability: str, before: Before, subtests: pytest.Subtests
 ) -> None:
     run, _ = before[ability]
-    plan = planned(run)
+    plan = build_plan(run)
     for path in (path for part_ability, path in PARTS if part_ability == ability):
         with subtests.test(path):
-            other = planned(with_another(run, path))
+            other = build_plan(with_another(run, path))
             assert folders(other) != folders(plan)
             if path in FIRST:
                 new_names, old_names = (

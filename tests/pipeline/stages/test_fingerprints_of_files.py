@@ -19,7 +19,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import software
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 
 # The first stage that each computes.
 LIBRARIES = {
@@ -52,7 +52,7 @@ def names(plan: Plan) -> dict[str, str]:
 
 def assert_others(names_before: dict[str, str], run: Run, first: str) -> None:
     """Check that the stage `first` and what is made of it have other names, and nothing before."""
-    after, stages = names(planned(run)), list(names_before)
+    after, stages = names(build_plan(run)), list(names_before)
     place = stages.index(first)
     assert {stage for stage in stages if after[stage] == names_before[stage]} == set(stages[:place])
 
@@ -68,7 +68,7 @@ def test_fingerprints_file_of_the_model_changed_are_others(
 ) -> None:
     for name in MODEL_FILES:
         with subtests.test(name):
-            names_before = names(planned(run))
+            names_before = names(build_plan(run))
             path = tmp_path / "model" / name
             path.parent.mkdir(exist_ok=True)
             path.write_bytes((path.read_bytes() if path.exists() else b"") + b" ")
@@ -86,7 +86,7 @@ def test_fingerprints_file_of_a_layout_changed_are_others(
     run = load([*small, "benchmark=kamel-mini", f"benchmark.path={tmp_path}/kamel"])
     for name in ("question-templates.csv", "P36/train.jsonl", "P36/dev.jsonl"):
         with subtests.test(name):
-            names_before = names(planned(run))
+            names_before = names(build_plan(run))
             path = tmp_path / "kamel" / name
             path.write_text(path.read_text().replace("a", "o"))
             assert_others(names_before, run, "facts")
@@ -140,7 +140,7 @@ def test_fingerprints_of_changed_content_are_others_from_its_stage_on(
     change: Callable[[Path, pytest.MonkeyPatch], None],
     first: str,
 ) -> None:
-    names_before = names(planned(run))
+    names_before = names(build_plan(run))
     change(tmp_path / "data" / "rows.parquet", monkeypatch)
     assert_others(names_before, run, first)
 
@@ -152,7 +152,7 @@ def test_fingerprints_answers_of_another_system_changed_are_others(
     fingerprints = []
     for text in ("Paris", "Rome"):
         path.write_text(f'{{"prompt_id": "P36.Q1", "text": "{text}"}}\n')
-        fingerprints.append(names(planned(replace(run, answers=str(path)))))
+        fingerprints.append(names(build_plan(replace(run, answers=str(path)))))
     assert fingerprints[0]["generations"] != fingerprints[1]["generations"]
 
 
@@ -167,7 +167,7 @@ def test_fingerprints_answers_of_another_system_changed_are_others(
 def test_fingerprints_catalog_entry_changed_are_others(
     run: Run, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]
 ) -> None:
-    names_before = names(planned(run))
+    names_before = names(build_plan(run))
     entry = replace(catalog.entry(run.benchmark.data), **change)  # type: ignore[arg-type]
     monkeypatch.setattr(catalog, "entry", lambda *_: entry)
     assert_others(names_before, run, "facts")
@@ -176,7 +176,7 @@ def test_fingerprints_catalog_entry_changed_are_others(
 def test_fingerprints_other_version_of_a_library_are_others(
     run: Run, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    names_before, installed = names(planned(run)), importlib.metadata.distribution
+    names_before, installed = names(build_plan(run)), importlib.metadata.distribution
     monkeypatch.setattr(software, "_version", software._version.__wrapped__)  # else read once
     for library, first in LIBRARIES.items():
 
@@ -193,7 +193,7 @@ def test_fingerprints_of_the_fake_engine_are_its_own(small: list[str], benchmark
     overrides = [item for item in small if "path=" not in item]
     run = load([*overrides, f"benchmark={benchmark}"])
     real, fake = (
-        planned(replace(run, decoding=replace(run.decoding, engine=engine)))
+        build_plan(replace(run, decoding=replace(run.decoding, engine=engine)))
         for engine in ("vllm", "fake")
     )
     written = [

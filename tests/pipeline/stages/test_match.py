@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import match
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.stages.step import Alone
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
@@ -22,7 +22,7 @@ Settings = Callable[..., Run]
 
 def matched(run: Run) -> Plan:
     """A run that is matched, and not measured."""
-    plan = planned(run)
+    plan = build_plan(run)
     make_here(without(plan, "metrics"))
     return plan
 

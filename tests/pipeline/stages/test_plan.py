@@ -13,7 +13,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding.remaining_prompts import list_work, sum_costs
 from factsweep.pipeline.stages import match, question
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.stages.plan import Branch, Plan, planned
+from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.stages.step import check_inputs, check_planned
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine, quarantine_all
@@ -36,7 +36,7 @@ def files(plan: Plan) -> dict[Path, int]:
 def test_planned_writes_nothing_and_has_no_work_yet(
     small_settings: Settings, tmp_path: Path
 ) -> None:
-    plan = planned(small_settings())
+    plan = build_plan(small_settings())
     assert not plan.is_complete()
     assert list_work(plan) == []
     assert list(tmp_path.iterdir()) == []
@@ -55,7 +55,7 @@ def test_planned_finished_run_is_complete_has_no_work_and_cost_nothing(finished:
 def test_work_prepared_run_has_an_item_for_each_shard(
     finished: Plan, small_settings: Settings
 ) -> None:
-    items = list_work(planned(small_settings("decoding.max_tokens=9")))
+    items = list_work(build_plan(small_settings("decoding.max_tokens=9")))
     shards = [f"{relation}.000{number}" for relation in ("P30", "P36") for number in range(3)]
     by_stage = {stage: [i.shard for i in items if i.table == stage] for stage in STAGES}
     assert by_stage["generations"] == shards
@@ -67,10 +67,11 @@ def test_work_more_samples_are_further_blocks_and_change_no_file_that_is_there(
     finished: Plan, small_settings: Settings, compute_here: Compute
 ) -> None:
     run = small_settings("decoding.samples.n_answers=150")
-    (smaller,), (larger,) = finished.branches, planned(run).branches
+    (smaller,), (larger,) = finished.branches, build_plan(run).branches
     assert (larger.answers, larger.further[:4]) == (smaller.answers, smaller.further)
     assert {
-        (item.table, getattr(item.question.task, "block", None)) for item in list_work(planned(run))
+        (item.table, getattr(item.question.task, "block", None))
+        for item in list_work(build_plan(run))
     } == {("samples", 4), ("samples", 5)}
     files_before = files(finished)
     assert compute_here(run).is_complete()
@@ -87,7 +88,7 @@ def test_compute_second_model_reuses_facts_and_prompts(
         small_settings(f"model.id={make_model('second')}", "model.name=x"),
         files(finished),
     )
-    (first,), (second,) = finished.branches, planned(run).branches
+    (first,), (second,) = finished.branches, build_plan(run).branches
     assert (second.facts, second.prompts) == (first.facts, first.prompts)
     shared = {artifact.folder for artifact in first.artifacts()}
     assert shared & {artifact.folder for artifact in second.artifacts()} == {
@@ -99,7 +100,7 @@ def test_compute_second_model_reuses_facts_and_prompts(
 
 
 def test_planned_two_settings_share_the_facts_alone(small_settings: Settings) -> None:
-    zero, four = planned(small_settings("sweep.prompts=[zero-shot,4-template]")).branches
+    zero, four = build_plan(small_settings("sweep.prompts=[zero-shot,4-template]")).branches
     assert zero.facts == four.facts
     shared = {a.folder for a in zero.artifacts()} & {a.folder for a in four.artifacts()}
     assert shared == {zero.facts.folder}

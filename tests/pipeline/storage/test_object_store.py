@@ -106,7 +106,7 @@ def test_store_answer_that_breaks_off_is_asked_for_again_and_counted(
     monkeypatch.setattr(remote, "pauses_s", lambda: [0.0, 0.0])
     if fault == "stalls":
         monkeypatch.setitem(remote._CLIENT, "read_timeout", "1s")
-    remote._opened.cache_clear()
+    remote._open_store.cache_clear()
     store = Store(f"{bucket(server.url, monkeypatch, f'breaking-{fault}')}/below")
     store.put("t/rows", ROWS)
     store.each(lambda n: store.put(f"many/{n}", b"1"), range(40))
@@ -122,7 +122,7 @@ def test_store_answer_that_breaks_off_is_asked_for_again_and_counted(
             with pytest.raises(UnavailableError, match=naming("below", "network")) as raised:
                 read(store)
             assert raised.value.exit_code == 75
-    remote._opened.cache_clear()
+    remote._open_store.cache_clear()
 
 
 def test_key_that_is_changed_is_used_by_the_next_request(

@@ -9,7 +9,7 @@ import pytest
 
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 
 CITIES = {"Q220": ("Рим", "Roma"), "Q585": ("Осло", "Oslo"), "Q84": ("Лондон", "Londres")}
 # Of each fact its right answer, and what is said of it in Russian and in Spanish.
@@ -51,7 +51,7 @@ def asked(tmp_path: Path) -> list[str]:
         *("metrics.n_rounds=20", f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"),
     ]
     for n, language in enumerate(SPOKEN):
-        (branch,) = planned(load([*overrides, f"benchmark.language={language}"])).branches
+        (branch,) = build_plan(load([*overrides, f"benchmark.language={language}"])).branches
         branch.step(branch.facts).run()
         branch.step(branch.prompts).run()
         prompts = branch.prompts.read_all("prompts").select("prompt_id", "pair_id")

@@ -25,7 +25,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import Compared
-from factsweep.pipeline.stages.plan import Plan, planned
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.studies import night as nightly
 from factsweep.pipeline.studies import study_runner
 from factsweep.pipeline.studies.study import study
@@ -254,7 +254,7 @@ def test_judge_noisy_decoding_is_no_evidence_of_no_change() -> None:
 
 
 def fingerprints(run: Run) -> dict[str, str]:
-    (branch, *_) = planned(run).branches
+    (branch, *_) = build_plan(run).branches
     assert branch.again is not None
     artifacts = (branch.prompts, branch.answers, branch.further[0], branch.again, branch.metrics)
     return {artifact.stage: artifact.fingerprint for artifact in artifacts}

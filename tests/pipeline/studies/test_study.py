@@ -261,7 +261,7 @@ def test_studies_that_ship_have_the_models_of_their_papers() -> None:
             **{item: item for item in ("kamel", "probelm", "distractors")},
         }
         if name in rows:
-            printed = catalog.published(rows[name])
+            printed = catalog.load_published(rows[name])
             rows_of_paper = printed.filter(pl.col("table").str.starts_with(papers.get(name, "")))
             assert set(models) == set(rows_of_paper["model"].drop_nulls()), name
 

@@ -27,7 +27,7 @@ from transformers import (
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction
 from factsweep.operators.engines.transformers import batched_lm
-from factsweep.operators.engines.transformers.batched_lm import MaskedLM, bounded
+from factsweep.operators.engines.transformers.batched_lm import MaskedLM, cut_batches
 from factsweep.operators.prompts.masked import Masked, encode, expand, label_tokens
 from tests.messages import naming
 
@@ -166,7 +166,7 @@ def test_predictions_requests_are_taken_a_window_at_a_time(
 @pytest.mark.parametrize("lengths", [[1, 1, 1], [3, 3, 4, 9], [10, 12], [2] * 11, [1, 5, 5, 5, 10]])
 def test_batches_hold_ten_padded_tokens_at_most_and_every_request_once(lengths: list[int]) -> None:
     all_requests = [MaskedRequest(str(i), [0] * length, []) for i, length in enumerate(lengths)]
-    batches = list(bounded(all_requests, lambda each: len(each.token_ids), 10))
+    batches = list(cut_batches(all_requests, lambda each: len(each.token_ids), 10))
     assert [request for batch in batches for request in batch] == all_requests
     for batch in batches:
         assert len(batch) == 1 or len(batch) * len(batch[-1].token_ids) <= 10
