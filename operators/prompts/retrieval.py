@@ -70,7 +70,7 @@ class Kind:
 def fold_label(label: str) -> str:
     """The label in the form that is compared.
 
-    >>> folded("STRASSE") == folded("Straße")
+    >>> fold_label("STRASSE") == fold_label("Straße")
     True
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())

@@ -133,7 +133,7 @@ def fill_sentence(sentence: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None
     words by gender; no `forms`: there are no such templates.
 
     >>> row = pl.DataFrame({"asked": "[X] est [X:né|née] à [MASK]", "name": "Eve", "forms": "fm"})
-    >>> row.select(filled(pl.col("asked"), pl.col("name"), pl.col("forms"))).item()
+    >>> row.select(fill_sentence(pl.col("asked"), pl.col("name"), pl.col("forms"))).item()
     'Eve est née à [MASK]'
     """
     if forms is not None:

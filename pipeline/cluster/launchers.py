@@ -252,7 +252,7 @@ def _build_security_context() -> dict[str, Any]:
 def _merge_specs(base: Any, additions: Any) -> Any:
     """Merge two specifications: mappings by key, lists by the `name` of their elements.
 
-    >>> _merged({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "m": 2}, {"name": "y"}]})
+    >>> _merge_specs({"a": [{"name": "x", "n": 1}]}, {"a": [{"name": "x", "m": 2}, {"name": "y"}]})
     {'a': [{'name': 'x', 'n': 1, 'm': 2}, {'name': 'y'}]}
     """
     if isinstance(base, Mapping) and isinstance(additions, Mapping):

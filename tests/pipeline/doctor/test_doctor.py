@@ -186,7 +186,7 @@ def test_weights_that_are_not_here_need_room(
         model_metadata, "_quantisation", lambda _: {"quant_method": "awq", "bits": 4}
     )
     assert "about 35.0 GB" in state([model._cache(run)], "cache")
-    monkeypatch.setattr(model, "cached", lambda *_: tmp_path)
+    monkeypatch.setattr(model, "find_cached", lambda *_: tmp_path)
     assert state([model._cache(run)], "cache").startswith("holds: the weights are in")
 
 
