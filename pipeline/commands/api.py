@@ -126,8 +126,8 @@ def score(*overrides: str, **fields: object) -> Results:
 def format_overrides(*overrides: str, **fields: object) -> list[str]:
     """The overrides as on the command line; texts by keyword are quoted.
 
-    >>> format_overrides("sweep=demo", seed=1, run_name="a, b", **{"benchmark.relations": ["P17", "P36"]})
-    ['sweep=demo', 'seed=1', "run_name='a, b'", "benchmark.relations=['P17','P36']"]
+    >>> format_overrides("sweep=demo", seed=1, run_name="a, b", **{"benchmark.relations": ["P17"]})
+    ['sweep=demo', 'seed=1', "run_name='a, b'", "benchmark.relations=['P17']"]
     """
     return [*overrides, *(f"{name}={_format_value(name, value)}" for name, value in fields.items())]
 

@@ -64,7 +64,7 @@ def estimate(settings: Run) -> pl.DataFrame:
     controls = estimates.find_controls(full_plan)
     for control in controls.values():
         estimates.warn_of_missing(settings, control)
-    check_plan(sampled(full_plan))
+    check_plan(sample_plan(full_plan))
     with run_files.log_run(settings):
         if settings.target is None:
             tables = _ask_and_estimate(full_plan, settings, controls)
