@@ -15,11 +15,11 @@ from scipy.special import expit
 
 from factsweep.operators.estimates.choice import allot_prompts, square
 from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.fluctuation import (
-    fluctuation_sd,
-)
 from factsweep.operators.estimates.intervals import Estimated
 from factsweep.operators.estimates.means import consist, weighted_mean
+from factsweep.operators.estimates.table import (
+    fluctuation_sd,
+)
 
 N_ANSWERS = 12  # that a made-up model gives, the right one first
 _CLOSE = 1e-12

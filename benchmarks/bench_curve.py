@@ -30,8 +30,8 @@ import polars as pl
 from _peers import Guess, prompt_eval, relations, uniform, whole_templates
 from _simulation import LIKE, Logits, Made, Sizes, made_up, truth
 
-from factsweep.operators.estimates.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.means import weighted_mean
+from factsweep.operators.estimates.table import fluctuation_sd
 from factsweep.operators.methods import METHODS
 from factsweep.operators.tables.shared.canvas import SERIES, new_figure
 from factsweep.pipeline.results import past_runs

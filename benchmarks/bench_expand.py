@@ -33,7 +33,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.prompts.setting import MASK, Setting
 from factsweep.pipeline.config import settings
-from factsweep.pipeline.config.benchmark import Benchmark
+from factsweep.pipeline.config.run import Benchmark
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.facts import ReadFacts

@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from _simulation import LIKE, Logits, Made, Sizes, drawn_answers, drawn_logit, popular, truth
 
-from factsweep.operators.estimates import fluctuation
-from factsweep.operators.estimates.fluctuation import fluctuation_sd
+from factsweep.operators.estimates import table
+from factsweep.operators.estimates.table import fluctuation_sd
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 
 _LOGITS = (*LIKE.values(), Logits(), Logits(-2, 1, 2, 6, 0.5, 0.3), Logits(0, 0.5, 1, 1, 0.1, 0.1))
@@ -64,7 +64,7 @@ def main() -> None:
 @single_threaded_blas()
 def by_answers(n_sets: int, n_samples: int) -> None:
     """Print, by answers per template, how many intervals cover where there is no fewest."""
-    fluctuation._FEWEST = 0.0
+    table._FEWEST = 0.0
     print("| answers per template | intervals | covered | too high | too low | null |")
     print("| --- | --- | --- | --- | --- | --- |")
     rng = np.random.default_rng(0)

@@ -25,8 +25,7 @@ from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past_runs import PastBranch
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.store import Store
 
 RELATIONS, TEMPLATES, PAIRS, NAMES = 41, 100, 34_000, 1.91

@@ -210,7 +210,7 @@ def _model() -> Any:
 
 def _vllm() -> Any:
     os.environ.update(hardware.variables(settings.load(MODEL)))
-    from factsweep.operators.engines.engine_kind import Start
+    from factsweep.operators.engines.protocol import Start
     from factsweep.operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights())

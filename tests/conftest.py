@@ -51,7 +51,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from factsweep.operators.datasets.facts import Facts, Slice
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
-from factsweep.operators.engines.engine_kind import Start
+from factsweep.operators.engines.protocol import Start
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models

@@ -24,7 +24,7 @@ SHOW = """
 import polars as pl
 from factsweep.operators.methods import METHODS
 from factsweep.operators.metrics.belief.belief import ESTIMATED, answer_rows, condense
-from factsweep.operators.metrics.shared.metric import higher_is_better
+from factsweep.operators.metrics.shared.rows import higher_is_better
 from factsweep.operators.pages.page import terms_of
 from factsweep.operators.tables.belief import headline
 answers = pl.DataFrame({

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.methods import METHODS
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SCHEMAS
 from factsweep.pipeline.config import folders
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from factsweep.operators.methods import METHODS
-from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.shared.rows import Metric
 from factsweep.operators.schemas import DECLARATIONS, SCHEMAS
 
 ROOT = Path(__file__).parents[2]

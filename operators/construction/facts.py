@@ -13,7 +13,7 @@ import polars as pl
 
 from factsweep.operators.construction.paraphrase import has_slots
 from factsweep.operators.datasets.facts import strip_invisible
-from factsweep.operators.datasets.plain_tables import parse_list
+from factsweep.operators.datasets.layouts import parse_list
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.schemas import schema

@@ -2,18 +2,27 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import polars as pl
 
 from factsweep.operators.datasets.knowledge_base import KnowledgeBase, from_triples, object_id
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.typed_answers import TypedObjects
 from factsweep.operators.schemas import empty, refuse
 from factsweep.operators.wording import safe_names
 
 # The labels of the relations that are taken, by id; null: all are, and their labels are their ids.
 Relations = Mapping[str, str] | None
+
+
+class Values(Protocol):
+    """Objects that answers are compared with as values: dates, numbers, quantities."""
+
+    def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+        """Rows (pair_id, text, key) with the values of a text as its key, where it has any."""
+
+    def label_keys(self, labels: pl.DataFrame) -> pl.DataFrame:
+        """The values of labels (pair_id, text, key) as keys: a row per way to read one."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Facts:
     pairs: pl.DataFrame
     further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     knowledge_base: KnowledgeBase | None = None
-    typed: TypedObjects | None = None
+    typed: Values | None = None
 
     @property
     def labels(self) -> dict[str, str]:

@@ -1,25 +1,270 @@
-"""Layouts of MyriadLAMA rows (docs/data.md): each is turned into one row per pair and template."""
+"""Layouts of rows (docs/data.md): names of columns, cells of several answers, a row per object.
+
+A plain table of facts has the columns relation, template, subject and object; MyriadLAMA's rows
+have names of their own.
+"""
+
+import ast
+import io
+import json
+import re
+import tokenize
+from collections.abc import Collection
+from itertools import pairwise
+from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets.plain_tables import (
-    LIST_TEXT,
-    as_myriadlama,
-    parse_list,
-    titles_of,
-)
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse
+from factsweep.operators.wording import count
 
-_LISTS = ("template", "is_manual", "sub_ent", "sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
-_TEMPLATE_LISTS = ("manual_templates", "paraphrases")
-_TRUTHS = dict.fromkeys(("true", "1", "yes"), True) | dict.fromkeys(("false", "0", "no"), False)
+# What the columns of the plain layout are called in the others.
+_PLAIN = {"relation": "rel_uri", "template": "template", "subject": "sub_ent", "object": "obj_ents"}
+# What the columns of a plain table of four are called elsewhere, in any case.
+MEANT = {
+    "relation": ("predicate", "property", "rel"),
+    "template": ("pattern", "sentence", "prompt"),
+    "subject": ("sub", "subj", "head", "subject_label", "sub_label"),
+    "object": ("obj", "tail", "answer", "object_label", "obj_label"),
+}
+PLAIN_MORE = {
+    "subject_id": "sub_uri",
+    "subject_aliases": "sub_aliases",
+    "object_id": "obj_uris",
+    "object_aliases": "obj_aliases",
+    "popularity": "fact_popularity",
+    "sample": "fact_sample",
+    "type": "fact_type",
+}
+_OBJECT_IDS = {"object": "object_id", "obj_ents": "obj_uris"}
+_ALIASES = ("object_aliases", "subject_aliases", "obj_aliases", "sub_aliases")
+_SIGN = re.compile(r"(?<=[^\s;|])\s*([;|；]|(?<=\s)/(?=\s))\s*(?=[^\s;|])")
+_SHOWN = 3
 _TEXTS = pl.List(pl.String)
-_SINGLE_TEXTS = ("rel_uri", "sub_uri", "fact_sample")
-_NAME_COLUMNS = tuple(name for name in _LISTS if name not in ("is_manual", "template"))
+# A list as a text: how it begins, how it ends without a beginning, or numbers and truth values. A
+# template may begin with [X], and a name with [6].
+LIST_TEXT = (
+    r"^\s*\[\s*['\"\[\]]|^[^\[]*['\"]\s*\]\s*$|"
+    r"^\s*\[(?:[\s,]|-?\d[\d.]*|[Tt]rue|[Ff]alse|null|None)*\]?\s*$"
+)
+_LISTS = ("sub_aliases", "obj_uris", "obj_ents", "obj_aliases")
+_TRUTHS = dict.fromkeys(("true", "1", "yes"), True) | dict.fromkeys(("false", "0", "no"), False)
+_SINGLE_TEXTS = ("rel_uri", "template", "sub_uri", "sub_ent", "fact_sample")
 _IDS = {"sub_aliases": "sub_uri", "obj_aliases": "obj_uris"}
 NAMED = tuple(_IDS)
 _OBJECT_TEXT = r"^\s*\{\s*['\"}]"
+
+
+def match_columns(columns: Collection[str]) -> dict[str, str]:
+    """Which columns of a plain table have another name; none where it is no such table.
+
+    Each of its columns may have capitals, and blanks around its name. A table of four columns may
+    have other names for them.
+
+    >>> match_columns(["Rel", "template", "head", "tail"])
+    {'Rel': 'relation', 'head': 'subject', 'tail': 'object'}
+    >>> match_columns(["rel", "template", "head", "x"])
+    {}
+    >>> match_columns(["relation", "template", " subject", "Object", "Type", "note"])
+    {' subject': 'subject', 'Object': 'object', 'Type': 'type'}
+    """
+    respelled = {
+        column: name
+        for name in (*_PLAIN, *PLAIN_MORE, "is_manual")
+        if name not in columns
+        for column in columns
+        if column.strip().casefold() == name
+    }
+    if {*_PLAIN} <= {*columns, *respelled.values()}:
+        return respelled
+    names = {alias: name for name, aliases in MEANT.items() for alias in (name, *aliases)}
+    name_by_column = {column: names.get(column.strip().casefold()) for column in columns}
+    if len(name_by_column) != len(MEANT) or {*name_by_column.values()} != {*MEANT}:
+        return {}
+    return {column: name for column, name in name_by_column.items() if name and name != column}
+
+
+def guess_columns(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
+    """The columns that stand for names that a table lacks, by their names in the table.
+
+    >>> guess_columns(["Relation", " head", "note", "date"], ["relation", "subject", "date"])
+    {'Relation': 'relation', ' head': 'subject'}
+    >>> guess_columns(["head", "sub"], ["subject"])
+    {}
+    """
+    name_by_column = {}
+    for name in names:
+        aliases = (name, *MEANT.get(name, ()))
+        matches = [column for column in columns if column.strip().casefold() in aliases]
+        if name not in columns and len(matches) == 1:
+            name_by_column[matches[0]] = name
+    return name_by_column
+
+
+def is_plain(rows: pl.LazyFrame) -> bool:
+    """Whether the rows are those of a plain table of facts."""
+    names = rows.collect_schema().names()
+    return {*_PLAIN} <= {match_columns(names).get(name, name) for name in names}
+
+
+def titles_of(rows: pl.LazyFrame) -> dict[str, str]:
+    """The names that columns have in a plain table, by those of MyriadLAMA rows."""
+    titles = {name: plain for plain, name in {**_PLAIN, **PLAIN_MORE}.items()}
+    if "object_id" not in rows.collect_schema():
+        titles["obj_uris"] = "object"
+    return titles if is_plain(rows) else {}
+
+
+def as_myriadlama(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """A plain table with the names of the others; an object without an id has its label."""
+    rows = rows.rename(match_columns(rows.collect_schema().names()))
+    schema = rows.collect_schema()
+    if {*_PLAIN} - {*schema} or {*_PLAIN.values()} & {*schema} - {"template"}:
+        if {*_PLAIN} - {*schema} == {"template"} and "rel_uri" not in schema:
+            raise InputError(
+                "column template is missing; add it, or have `factsweep build facts FILE` write "
+                "templates, and a benchmark with them."
+            )
+        return rows
+    names = _PLAIN | {old: new for old, new in PLAIN_MORE.items() if old in schema}
+    texts = [name for name in names if schema[name] == pl.String]
+    rows = rows.with_columns(pl.col(texts).str.strip_chars()).rename(names)
+    if "object_id" not in schema:
+        rows = rows.with_columns(obj_uris="obj_ents")
+    return rows if "is_manual" in schema else rows.with_columns(is_manual=pl.lit(value=True))
+
+
+def split_cells(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
+    """The rows with one object each, and lists of aliases, where a cell has several.
+
+    Raises:
+        InputError: a row has another number of objects than of their ids.
+
+    >>> split_cells(pl.DataFrame({"relation": "capital", "object": "Sucre; La Paz"}), ";").rows()
+    [('capital', 'Sucre'), ('capital', 'La Paz')]
+    """
+    rows = rows.rename(match_columns(rows.columns))
+    for objects, ids in _OBJECT_IDS.items():
+        if rows.schema.get(objects) == pl.String:
+            names = [name for name in (objects, ids) if rows.schema.get(name) == pl.String]
+            cells = [[_parts(cell, separator) for cell in rows[name]] for name in names]
+            for row, parts in enumerate(zip(*cells, strict=True)):
+                if len({*map(len, parts)}) > 1:
+                    raise InputError(
+                        f"row {row} (counted from 0): {objects} has {count(len(parts[0]), 'part')} "
+                        f"and {ids} {len(parts[1])}; give each object its id."
+                    )
+            columns = pl.DataFrame(
+                dict(zip(names, cells, strict=True)), dict.fromkeys(names, _TEXTS)
+            )
+            rows = rows.with_columns(columns).explode(names)
+    for name in (name for name in _ALIASES if rows.schema.get(name) == pl.String):
+        lists = [
+            parse_list(cell, name, row)
+            if is_list_text(cell)
+            else [*filter(None, _parts(cell, separator))]
+            for row, cell in enumerate(rows[name])
+        ]
+        rows = rows.with_columns(pl.Series(name, lists, _TEXTS))
+    return rows
+
+
+def warn_of_joined_cells(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]:
+    """A warning about cells that seem to hold several answers; `option` splits them.
+
+    Those that the `separator` splits are left out.
+
+    >>> rows = pl.LazyFrame({"object": ["Lima", "Sucre|La Paz"]})
+    >>> warn_of_joined_cells(rows, "--separator ", None)
+    ["1 cell seems to hold several answers (row 1: object 'Sucre|La Paz'), and is one answer as it \
+stands; --separator '|' splits such cells."]
+    """
+    rows = rows.rename(match_columns(rows.collect_schema().names()))
+    schema = rows.collect_schema()
+    names = [name for name in (*_OBJECT_IDS, *_ALIASES) if schema.get(name) == pl.String]
+    if not names:
+        return []
+    cells = rows.select(names).with_row_index("row").unpivot(names, index="row").drop_nulls("value")
+    cells = cells.filter(pl.col("value").str.contains("[;|；]| / "))
+    cells = cells.unique(["variable", "value"], keep="first", maintain_order=True).sort("row")
+    joined = [
+        (row, name, cell, sign[1])
+        for row, name, cell in cells.collect().iter_rows()
+        if (sign := _SIGN.search(cell)) and not is_list_text(cell)
+        if separator is None or separator not in cell
+    ]
+    if not joined:
+        return []
+    first = ", ".join(f"row {row}: {name} {cell[:80]!r}" for row, name, cell, _ in joined[:_SHOWN])
+    seem, are = ("seems", "is") if len(joined) == 1 else ("seem", "each is")
+    mark = " / " if joined[0][3] == "/" else joined[0][3]
+    return [
+        f"{count(len(joined), 'cell')} {seem} to hold several answers ({first}), and {are} one "
+        f"answer as it stands; {option}{mark!r} splits such cells."
+    ]
+
+
+def check_aliases(rows: pl.LazyFrame, option: str) -> None:
+    """Refuse aliases that are written as no list, with the list that they may be.
+
+    Raises:
+        InputError: it names the row and what to write.
+    """
+    schema = rows.collect_schema()
+    for name in (name for name in _ALIASES if schema.get(name) == pl.String):
+        text = pl.col(name)
+        is_unfit = (text.str.strip_chars() != "") & ~text.str.contains(r"^\s*\[")
+        cells = rows.select(name).with_row_index("row").filter(is_unfit)
+        for row, cell in cells.head(1).collect().iter_rows():
+            sign = _SIGN.search(cell)
+            parts = _parts(cell, sign[1]) if sign else [cell]
+            splits = f", or {option}{sign[1]!r} to split such cells" if sign else ""
+            raise InputError(
+                f"row {row} (counted from 0): {name} is {cell[:80]!r}, no list; write "
+                f"{json.dumps(parts, ensure_ascii=False)}{splits}."
+            )
+
+
+def _parts(cell: str | None, separator: str) -> list[str | None]:
+    """The texts between separators; the cell itself where it has none."""
+    parts = [part.strip() for part in (cell or "").split(separator)]
+    return [*filter(None, parts)] or [cell]
+
+
+def is_list_text(text: str | None) -> bool:
+    """Whether a text begins as a list that is written as one."""
+    return re.match(LIST_TEXT, text or "") is not None
+
+
+def parse_list(text: str | None, name: str, row: int) -> list[Any] | None:
+    """A list that is written as a text; null where there is nothing.
+
+    Raises:
+        InputError: it is no list.
+    """
+    if text is None or not text.strip():
+        return None
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            values = parse(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(values, list) and (parse is json.loads or not _joins_texts(text)):
+            return values
+    raise InputError(
+        f"row {row} (counted from 0): {name} is {text[:80]!r}, no list as JSON or Python write it; "
+        "correct it."
+    )
+
+
+def _joins_texts(text: str) -> bool:
+    """Whether Python joined neighbours that no comma parts: `['a' 'b']`, as NumPy prints a list."""
+    if not re.search(r"""['"]\s+['"]""", text):  # few texts have it, and tokens are slow
+        return False
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    kinds = [token.type for token in tokens if token.type != tokenize.NL]
+    return any(pair == (tokenize.STRING, tokenize.STRING) for pair in pairwise(kinds))
 
 
 def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -32,9 +277,9 @@ def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     titles = titles_of(rows)
     rows = _cast_to_texts(as_myriadlama(rows))
     schema = rows.collect_schema()
-    texts = [n for n in (*_SINGLE_TEXTS, *_LISTS, *_TEMPLATE_LISTS) if schema.get(n) == pl.String]
+    texts = [name for name in _LISTS if schema.get(name) == pl.String]
     for name in (*_SINGLE_TEXTS, *_LISTS):
-        if name in titles or name in texts:  # other types: `check_columns`
+        if name in titles or schema.get(name) == pl.String:  # other types: `check_columns`
             _check_kind(rows, name, titles.get(name, name))
     if titles and schema["rel_uri"] == pl.String:  # where a slash is no part of a URL
         rows = rows.with_columns(pl.col("rel_uri").str.replace_all("/", " "))
@@ -44,7 +289,7 @@ def decode_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
     if lists:
         table = rows.collect()
         rows = table.with_columns(_lists(table[n], titles.get(n, n)) for n in lists).lazy()
-    if "is_manual" not in texts or "is_manual" in lists:
+    if schema.get("is_manual") != pl.String:
         return rows
     marks = pl.col("is_manual").str.strip_chars().str.to_lowercase()
     unknown = "row {row} (counted from 0): is_manual is {is_manual!r}; write true or false."
@@ -66,7 +311,7 @@ def _cast_to_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
             casts.append(pl.lit(None, _TEXTS).alias(name))
         elif (
             inner in (pl.Categorical, pl.Enum)
-            or (is_exact and name in (*_SINGLE_TEXTS, *_NAME_COLUMNS))
+            or (is_exact and name in (*_SINGLE_TEXTS, *_LISTS))
             or (inner == pl.Null != dtype and name in _LISTS)
         ):
             casts.append(pl.col(name).cast(_with_texts(dtype)))
@@ -94,9 +339,7 @@ def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
     is_unfit = text.is_not_null()
     if dtype == pl.String:
         is_unfit = is_structured(text) if is_single else text.str.contains(_OBJECT_TEXT)
-    elif name not in (*_SINGLE_TEXTS, *_NAME_COLUMNS) or (
-        not (is_single and dtype.is_nested()) and _innermost(dtype) in (pl.String, pl.Null)
-    ):
+    elif not (is_single and dtype.is_nested()) and _innermost(dtype) in (pl.String, pl.Null):
         return
     unfit = rows.select(name).with_row_index("row").filter(is_unfit).head(1)
     for row, value in unfit.collect(engine="streaming").iter_rows():
@@ -109,13 +352,13 @@ def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
 def _lists(column: pl.Series, name: str) -> pl.Series:
     """The lists of a column of texts; a text that is no list is one of a single text."""
     is_list = column.str.contains(LIST_TEXT).to_list()
-    takes_texts = column.name not in ("is_manual", *NAMED)
     lists, kinds = [], dict[str, int]()
     for row, text in enumerate(column):
-        is_single = takes_texts and text is not None and not is_list[row]
+        is_single = column.name not in NAMED and text is not None and not is_list[row]
         lists.append([text] if is_single else parse_list(text, name, row))
-        for value in () if column.name == "is_manual" else lists[-1] or ():
-            is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        for value in lists[-1] or ():
+            is_texts = column.name == "obj_aliases" and isinstance(value, list)
+            is_texts = is_texts and all(isinstance(text, str) for text in value)
             if not (isinstance(value, str) or is_texts):
                 raise InputError(
                     f"row {row} (counted from 0): {name} has {value!r} in a list of names; write "
@@ -128,44 +371,12 @@ def _lists(column: pl.Series, name: str) -> pl.Series:
             f"row {row} (counted from 0): {name} has {kind}, and {first} in an earlier row; write "
             "one of them in all rows."
         )
-    try:
-        series = pl.Series(column.name, lists)
-    except TypeError as error:
-        raise InputError(
-            f"{name} has lists of numbers in some rows and of truth values in others; write one "
-            "kind."
-        ) from error
+    series = pl.Series(column.name, lists)
     return series.cast(_TEXTS) if _innermost(series.dtype) == pl.Null else series
 
 
-def as_rows(rows: pl.LazyFrame, *, are_plain: bool = False) -> pl.LazyFrame:
-    """One row per pair and template, whichever layout the rows have."""
-    schema = rows.collect_schema()
-    if "template" not in schema and "manual_templates" in schema:
-        columns = [name for name in _TEMPLATE_LISTS if name in schema]
-        texts = [pl.col(name).fill_null([]) for name in columns]
-        marks = [text.list.eval(pl.lit(value=n == 0)) for n, text in enumerate(texts)]
-        rows = rows.with_columns(template=pl.concat_list(texts), is_manual=pl.concat_list(marks))
-        rows = rows.drop(columns).explode("template", "is_manual")
-    elif isinstance(schema["template"], pl.List):
-        marked = isinstance(schema["is_manual"], pl.List)
-        rows = rows.explode("template", *(["is_manual"] if marked else []))
-    if schema["sub_ent"] == _TEXTS:
-        aliases = pl.col("sub_ent").list.slice(1)
-        if "sub_aliases" in schema:
-            aliases = pl.concat_list(aliases, pl.col("sub_aliases").fill_null([]))
-        rows = rows.with_columns(sub_ent=pl.col("sub_ent").list.first(), sub_aliases=aliases)
-    names = pl.col("obj_ents")
-    if schema["obj_ents"] == pl.List(_TEXTS):
-        if "obj_aliases" in schema:
-            raise InputError(
-                "obj_ents has all names of each object, and there is a column obj_aliases; "
-                "drop one of them, or map the labels to obj_ents."
-            )
-        rows = rows.with_columns(
-            obj_ents=names.list.eval(pl.element().list.first()),
-            obj_aliases=names.list.eval(pl.element().list.slice(1)),
-        )
+def as_rows(rows: pl.LazyFrame, *, are_plain: bool) -> pl.LazyFrame:
+    """One row per pair and template, of rows that may have one object each."""
     if are_plain and rows.collect_schema()["obj_ents"] == _TEXTS:
         rows = _objects_exploded(rows)
     return _objects_gathered(rows) if rows.collect_schema()["obj_ents"] == pl.String else rows

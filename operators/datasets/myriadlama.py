@@ -17,21 +17,19 @@ from factsweep.operators.datasets.facts import (
     number_templates,
     relation_table,
 )
-from factsweep.operators.datasets.layouts import as_rows, decode_cells
-from factsweep.operators.datasets.plain_tables import is_plain, titles_of
-from factsweep.operators.matching.typed_answers import TYPES
+from factsweep.operators.datasets.layouts import as_rows, decode_cells, is_plain, titles_of
+from factsweep.operators.datasets.object_types import TYPES
 from factsweep.operators.schemas import empty, refuse
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
-_MARKS = (pl.Boolean(), pl.Int64(), pl.List(pl.Boolean), pl.List(pl.Int64))
 _TEXT = ("rel_uri", "template", "sub_ent")
 COLUMNS = (
     Column("rel_uri", (_NAME,), True, ("predicate_id", "property", "relation")),
-    Column("template", (_NAME, _NAMES), True, ("pattern", "prompt", "sentence")),
-    Column("is_manual", _MARKS, True, ("manual",)),
-    Column("sub_ent", (_NAME, _NAMES), True, ("sub_label", "subject", "head", "entity")),
+    Column("template", (_NAME,), True, ("pattern", "prompt", "sentence")),
+    Column("is_manual", (pl.Boolean(), pl.Int64()), True, ("manual",)),
+    Column("sub_ent", (_NAME,), True, ("sub_label", "subject", "head", "entity")),
     Column("obj_uris", (_NAMES, _NAME), True, ("obj_uri", "answer_ids", "tail_id")),
-    Column("obj_ents", (_NAMES, _NAME_LISTS, _NAME), True, ("obj_label", "answers", "tail")),
+    Column("obj_ents", (_NAMES, _NAME), True, ("obj_label", "answers", "tail")),
     Column("obj_aliases", (_NAME_LISTS, _NAMES), False, ("answer_aliases", "synonyms")),
     Column("sub_uri", (_NAME,), False, ("subject_id", "qid", "head_id")),
     Column("sub_aliases", (_NAMES,), False, ("subject_names", "synonyms")),
@@ -40,10 +38,6 @@ COLUMNS = (
     Column("fact_popularity", (_NAME, pl.Float64(), pl.Int64()), False),
     Column("fact_sample", (_NAME,), False),
     Column("fact_type", (_NAME,), False),
-)
-_TEMPLATE_LISTS = (
-    Column("manual_templates", (_NAMES,), True),
-    Column("paraphrases", (_NAMES,), False, ("auto_templates",)),
 )
 
 
@@ -88,14 +82,10 @@ def _rows(rows: pl.LazyFrame) -> pl.LazyFrame:
     """One row per pair and template, of the columns that are read, each with its number."""
     are_plain = is_plain(rows)
     rows = decode_cells(rows)
-    schema = rows.collect_schema()
-    expected: tuple[Column, ...] = COLUMNS
-    if "template" not in schema and "manual_templates" in schema:
-        columns = (column for column in COLUMNS if column.name not in ("template", "is_manual"))
-        expected = (*_TEMPLATE_LISTS, *columns)
-    check_columns(rows, expected, "MyriadLAMA rows")
-    names = {column.name for column in expected}
-    rows = rows.select(name for name in schema if name in names).with_row_index("row")
+    check_columns(rows, COLUMNS, "MyriadLAMA rows")
+    names = {column.name for column in COLUMNS}
+    columns = [name for name in rows.collect_schema() if name in names]
+    rows = rows.select(columns).with_row_index("row")
     rows = as_rows(rows, are_plain=are_plain)
     return rows.with_row_index("place").with_columns(
         relation_id=pl.col("rel_uri").str.split("/").list.last(),

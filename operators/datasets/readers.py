@@ -11,8 +11,8 @@ import polars as pl
 from factsweep.operators.datasets import (
     distractors,
     kamel,
+    layouts,
     myriadlama,
-    plain_tables,
     probelm,
     triples,
 )
@@ -113,7 +113,7 @@ READERS: Mapping[str, Reader] = {
             **myriadlama.contradictions(rows),
         },
         version=2,
-        meant=plain_tables.match_columns,
+        meant=layouts.match_columns,
         contradictions=lambda rows, facts: (
             myriadlama.contradictions(rows) | count_contradictions(facts)
         ),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from factsweep.operators.engines import endpoint, fake, transformers, vllm
-from factsweep.operators.engines.engine_kind import EngineKind
+from factsweep.operators.engines.protocol import EngineKind
 
 ENGINES: Mapping[str, EngineKind] = {
     kind.name: kind for kind in (vllm.KIND, transformers.KIND, endpoint.KIND, fake.KIND)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from factsweep.operators import seeds
-from factsweep.operators.engines.engine_kind import EngineKind, Start
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
@@ -24,11 +23,13 @@ from factsweep.operators.engines.preference import (
 from factsweep.operators.engines.protocol import (
     Answer,
     Completion,
+    EngineKind,
     MaskedRequest,
     Prediction,
     Request,
     Scored,
     ScoreRequest,
+    Start,
     Thought,
 )
 

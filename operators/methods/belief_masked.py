@@ -9,9 +9,17 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.lemmas import SEPARATOR
 from factsweep.operators.methods import belief
-from factsweep.operators.methods.ability import FILL
 from factsweep.operators.methods.belief_report import digest, report
-from factsweep.operators.methods.method import Ask, Evidence, Matcher, Measure, Method, Show, Tables
+from factsweep.operators.methods.method import (
+    FILL,
+    Ask,
+    Evidence,
+    Matcher,
+    Measure,
+    Method,
+    Show,
+    Tables,
+)
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import (
     bias_level,

@@ -18,8 +18,7 @@ from factsweep.operators.tables.belief import (
     pairs,
     parts,
 )
-from factsweep.operators.tables.belief_paper import NAMES, TABLES
-from factsweep.operators.tables.data_set import sizes, template_examples
+from factsweep.operators.tables.data_set import NAMES, TABLES, sizes, template_examples
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.paper_table import fill, select_scope
 from factsweep.operators.tables.shared.pivot import join_names

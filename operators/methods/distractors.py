@@ -15,7 +15,7 @@ from factsweep.operators.engines.endpoint.openai_client import Judge, OpenAIChat
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.preferred import add_beaten
 from factsweep.operators.methods import method
-from factsweep.operators.methods.ability import PREFER
+from factsweep.operators.methods.method import PREFER
 from factsweep.operators.metrics.belief.knowledge_state import evidence
 from factsweep.operators.metrics.comparing.paired import mark_known, paired_preferences
 from factsweep.operators.metrics.distractors import agreement, baselines, distractors

@@ -1,4 +1,4 @@
-"""Method: how a benchmark is asked, measured and shown, whatever model answers.
+"""Ability: a task of engines. Method: how a benchmark is asked, measured and shown.
 
 The pipeline knows no benchmark by name. A new one is a module in this package with its `METHOD`, a
 line in `operators.methods.METHODS`, and YAML.
@@ -6,19 +6,83 @@ line in `operators.methods.METHODS`, and YAML.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Protocol
 
 import polars as pl
 from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts, Slice, slice_facts
-from factsweep.operators.methods.ability import GENERATE, PREFER, Ability
 from factsweep.operators.metrics.comparing.paired import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
-from factsweep.operators.metrics.shared.metric import Metric
+from factsweep.operators.metrics.noise import flip_rate, permutation_difference
+from factsweep.operators.metrics.shared.rows import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.canvas import Figure
 from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
+
+Differ = Callable[[pl.DataFrame, pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Ability:
+    """One task of an engine.
+
+    `answers` is the table with one row per answered prompt, and `column` its column that holds the
+    answer. `again` is the table of the prompts that are answered a second time; null: none.
+    `further` are the tables of optional further answers. `differ` measures how far the first and
+    the second answers to the same prompts differ, as rows of the metrics.
+    """
+
+    name: Literal["generate", "fill", "score", "prefer"]
+    answers: str
+    column: str
+    again: str | None
+    further: tuple[str, ...] = ()
+    differ: Differ = flip_rate
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that an engine writes."""
+        return tuple(filter(None, (self.answers, self.again, *self.further)))
+
+
+def _items(preferences: pl.DataFrame) -> pl.DataFrame:
+    """One row per candidate: logprob, prompt_id (of a wrong one, with its own id at the end)."""
+    wrong = preferences.select("prompt_id", "distractors").explode("distractors")
+    wrong = wrong.drop_nulls("distractors").unnest("distractors")
+    wrong_id = pl.concat_str("prompt_id", "entity_id", separator="\x1f").alias("prompt_id")
+    right = preferences.select("logprob", "prompt_id")
+    return pl.concat([right, wrong.select("logprob", wrong_id)])
+
+
+GENERATE = Ability("generate", "generations", "text", again="canary", further=("samples",))
+FILL = Ability("fill", "masked", "token", again=None, further=("priors",))
+SCORE = Ability("score", "scores", "logprob", again="rescored", differ=permutation_difference)
+PREFER = Ability(
+    "prefer",
+    "preferences",
+    "logprob",
+    again="preferred_again",
+    further=("beams", "chances"),
+    differ=lambda first, again: permutation_difference(_items(first), _items(again)),
+)
+
+# The contents of the tables without one answer per prompt, in a few words.
+BESIDE: Mapping[str, str] = MappingProxyType(
+    {
+        "canary": "asked again, to see whether answers change",
+        "samples": "drawn at random, for confidence",
+        "priors": "to prompts without a subject, for what is likely anyway",
+        "rescored": "scored again in another order, to see whether scores change",
+        "preferred_again": "compared again in another order, to see whether scores change",
+        "beams": "continuations, for the baselines that read them",
+        "chances": "of other subjects and relations, for KaRR",
+    }
+)
+
+ABILITIES = (GENERATE, FILL, SCORE, PREFER)
+
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -72,8 +136,8 @@ class Result:
     `n_asked`, too (`over_seeds`). `answers` has each setting's first matched table, of one seed.
     `costs` has rows of the metrics table: runtime_hours of a setting, billions_of_parameters of a
     model. `cutoffs` are the months in which models' training data ends, if known. `published` are
-    the numbers of the benchmark's paper, `n_tokens` counts the tokens of texts, `parse` and
-    `encode` measure how different texts are; null: not available.
+    the numbers of the benchmark's paper, `departure` says of which other facts they are, `n_tokens`
+    counts the tokens of texts, `parse` and `encode` measure how different texts are; null: none.
     """
 
     facts: Facts
@@ -82,6 +146,7 @@ class Result:
     answers: Mapping[ModelSetting, Answers] = field(default_factory=dict)
     cutoffs: Mapping[str, str] = field(default_factory=dict)
     published: pl.DataFrame | None = None
+    departure: str | None = None
     n_tokens: Callable[[Sequence[str]], Sequence[int]] | None = None
     parse: Parse | None = None
     encode: Encode | None = None

@@ -9,7 +9,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.probelm import candidates
 from factsweep.operators.estimates.queries import probelm_estimates
 from factsweep.operators.methods import method
-from factsweep.operators.methods.ability import SCORE
+from factsweep.operators.methods.method import SCORE
 from factsweep.operators.metrics.probelm import METRICS, probelm
 from factsweep.operators.prompts.plausibility import Plausibility, expand
 from factsweep.operators.tables import probelm as tables

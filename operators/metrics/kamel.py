@@ -26,8 +26,8 @@ from factsweep.operators.metrics.shared.bootstrap import (
     estimate,
     relations,
 )
-from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
+    Metric,
     Row,
     count_scored_pairs,
     pair_terms,

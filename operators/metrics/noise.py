@@ -4,8 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, count_answers, plain_rows, table
+from factsweep.operators.metrics.shared.rows import Metric, Row, count_answers, plain_rows, table
 
 
 def cut_share(answers: pl.DataFrame) -> pl.DataFrame:

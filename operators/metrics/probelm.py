@@ -16,8 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
-from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import count_scored_pairs, pair_terms
+from factsweep.operators.metrics.shared.rows import Metric, count_scored_pairs, pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 

@@ -6,10 +6,9 @@ from types import MappingProxyType
 import polars as pl
 
 from factsweep.operators.metrics.belief.knowledge_state import STATES
-from factsweep.operators.metrics.comparing.comparison import P_JUDGED
 from factsweep.operators.metrics.comparing.curve import ALONG, KINDS
 from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import (
@@ -18,7 +17,7 @@ from factsweep.operators.tables.shared.numbers import (
     decimal,
     difference,
     number,
-    p_values,
+    p_holm,
 )
 from factsweep.operators.tables.shared.pivot import label_of, relation_name
 
@@ -91,10 +90,7 @@ def differences_figure(
     margin: float | None = None,
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> "Figure":
-    """The difference of one metric by relation; filled: p ≤ `alpha`; grey: `margin`.
-
-    Over all, the p-value of the main metric is not adjusted; those of relations are (Holm).
-    """
+    """The difference of one metric by relation; filled: p (Holm) ≤ `alpha`; grey: `margin`."""
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
     labels = rows.select(_name_relations(relation_labels)).to_series().replace("", "all relations")
@@ -106,11 +102,14 @@ def differences_figure(
     colour, marker = SERIES[0]
     places = pl.Series(range(rows.height), dtype=pl.Float64)
     axes.hlines(places, rows["ci_low"], rows["ci_high"], color=colour)
-    beyond = rows.select(P_JUDGED.fill_null(1) <= alpha).to_series()
+    beyond = rows["p_holm"].fill_null(1) <= alpha
     for chosen, face, sign in ((beyond, colour, "≤"), (~beyond, "white", ">")):
-        x, y = rows["difference"].filter(chosen), places.filter(chosen)
-        label = f"p {sign} {alpha:g} (of relations: Holm)"
-        axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=label)
+        x, y, label = (
+            rows["difference"].filter(chosen),
+            places.filter(chosen),
+            f"p {sign} {alpha:g}",
+        )
+        axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=f"{label} (Holm)")
     if rows.height > 1:
         axes.axhline(0.5, color="0.8", linewidth=1)
     canvas.legend_below(figure, 3)
@@ -157,16 +156,9 @@ _CURVE = pl.col("shares").list.eval(
 )
 
 # What a study draws and prints: one row per run and setting, at its place along the axis.
-# `difference` is to the reference, with the interval and the p-value of their comparison; `p_holm`
-# is adjusted over the runs. `estimated` is the share of the prompts that were asked; null: all.
-_NUMBERS = ("difference", "difference_low", "difference_high", "p", "p_holm", "estimated")
+# `estimated` is the share of the prompts that were asked; null: all.
 POINTS = pl.Schema(
-    [
-        ("setting", pl.String),
-        ("at", pl.Float64),
-        *ALONG.items(),
-        *((name, pl.Float64) for name in _NUMBERS),
-    ]
+    [("setting", pl.String), ("at", pl.Float64), *ALONG.items(), ("estimated", pl.Float64)]
 )
 
 
@@ -174,11 +166,11 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     """The runs in the order of the axis, one row per setting and run, as texts (columns: POINTS).
 
     The band holds for all runs of a setting at once; that of a run alone is its own interval. What
-    would say one thing everywhere is left out: one setting, all prompts asked, one run adjusted.
+    would say one thing everywhere is left out: one setting, all prompts asked.
 
     >>> row = {"setting": "zero-shot", "label": "step-2", "at": 2.0, "value": 0.5, "ci_low": 0.4,
     ...     "ci_high": 0.6, "band_low": 0.35, "band_high": 0.65, "difference": 0.25,
-    ...     "p": 0.01, "p_holm": 0.01, "rank_low": 1, "rank_high": 2, "estimated": None}
+    ...     "p_holm": 0.01, "rank_low": 1, "rank_high": 2, "estimated": None}
     >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
     ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
     """
@@ -187,9 +179,6 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     share = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
     position = pl.col("at").map_elements(lambda position: f"{position:g}", return_dtype=pl.String)
     several, ranked = points["setting"].n_unique() > 1, points["rank_low"].count() > 0
-    p = p_values()
-    if points.group_by("setting").agg(pl.count("p")).filter(pl.col("p") > 1).is_empty():
-        del p["p (Holm)"]
     return points.select(
         *(["setting"] if several else []),
         pl.col("label").alias("run"),
@@ -197,7 +186,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         SHARE.dashed(pl.col("value")).alias(metric),
         SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
-        *(column.alias(heading) for heading, column in p.items()),
+        p_holm(),
         *([rank.alias("rank")] if ranked else []),
         *([share.alias("prompts asked")] if points["estimated"].count() else []),
     )
@@ -208,7 +197,7 @@ def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> p
     by = counts.columns[0]
     wide = counts.pivot("life", index=by, values="n_pairs", aggregate_function="first")
     kinds = [kind for kind in KINDS if kind in wide.columns]
-    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort(by)
+    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort(by, nulls_last=False)
     label = label_of(pl.col(by).cast(pl.String), labels).fill_null("all")
     return rows.select(label.alias(part), *kinds)
 

@@ -1,8 +1,15 @@
-"""The figures of a data set as tables: its size and its diversity, with the published ones."""
+"""The figures of a data set as tables: its size and its diversity, with the published ones.
+
+The tables of the two BELIEF papers and their printed names are in `belief_paper.yaml`.
+"""
 
 from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import polars as pl
+import yaml
 
 from factsweep.operators.datasets.facts import Facts, Slice, counts
 from factsweep.operators.datasets.facts import slice_single_objects as sliced
@@ -11,10 +18,39 @@ from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
 from factsweep.operators.prompts.retrieval import count_distractors
 from factsweep.operators.schemas import empty
-from factsweep.operators.tables.belief_paper import NAMES, TABLES
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
-from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, Column, Table, fill
+from factsweep.operators.tables.shared.paper_table import (
+    PUBLISHED_SCHEMA,
+    Column,
+    Place,
+    Table,
+    fill,
+)
 from factsweep.operators.tables.shared.pivot import relation_name
+
+
+def _expand(place: Mapping[str, Any]) -> tuple[Place, ...]:
+    """One place per combination of the listed values, the first key slowest."""
+    choices = [value if isinstance(value, list) else [value] for value in place.values()]
+    return tuple(dict(zip(place, values, strict=True)) for values in product(*choices))
+
+
+def _read_table(layout: Mapping[str, Any]) -> Table:
+    rows = tuple(place for places in layout["rows"] for place in _expand(places))
+    headings = [heading for group in layout["columns"] for heading in group.items()]
+    columns = tuple(Column(heading, _expand(place)) for heading, place in headings)
+    without = tuple(layout.get("without", ()))
+    return Table(
+        layout["title"], tuple(layout["printed_in"]), layout["heads"], rows, columns, without
+    )
+
+
+_LAYOUT = yaml.safe_load(Path(__file__).with_name("belief_paper.yaml").read_text("utf-8"))
+TABLES: Mapping[str, Table] = {
+    name: _read_table(table) for name, table in _LAYOUT["tables"].items()
+}
+NAMES: Mapping[str, str] = _LAYOUT["names"]
+
 
 SIZES = ("relations", "templates", "unique_triples", "derived_triples", "pairs", "prompts")
 DIFFERENCES = ("quantity", "lexicon", "syntax", "semantics")

@@ -5,7 +5,7 @@ import polars as pl
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
 from factsweep.operators.metrics.kamel import METRICS as KAMEL
 from factsweep.operators.metrics.probelm import METRICS as PROBELM
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
 from factsweep.operators.tables.shared.pivot import join_names

@@ -9,7 +9,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown_forms
 from factsweep.operators.metrics.kamel import F1, METRICS, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
@@ -61,7 +61,7 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
     table = pivot.pivot(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
-    return pivot.join_columns(table.sort(keys), counts, keys)
+    return pivot.join_columns(table.sort(keys, nulls_last=False), counts, keys)
 
 
 def by_relation(

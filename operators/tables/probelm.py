@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from factsweep.operators.metrics.probelm import ALL_TYPES, METRICS, correlations
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import Figure
@@ -94,7 +94,7 @@ def ranking(table: pl.DataFrame) -> pl.DataFrame:
     text = pl.coalesce(pl.when(column != DASH).then(column) for column in columns)
     rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
     place = pl.col("number").rank("min", descending=True).over(groups)
-    rows = rows.with_columns(place=place).sort(*groups, "place", "model")
+    rows = rows.with_columns(place=place).sort(*groups, "place", "model", nulls_last=False)
     return rows.select(*groups, "model", Plausibility=pl.format("{} ({})", text, "place"))
 
 
@@ -164,7 +164,7 @@ def _table(
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
     order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
     table = pivot.join_columns(pivot.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
-    table = table.sort("frame", *_NAMES, order)
+    table = table.sort("frame", *_NAMES, order, nulls_last=False)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
 

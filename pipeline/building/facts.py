@@ -1,37 +1,52 @@
 """Data sets of a table of facts, one per language, in the user's own folder."""
 
-from collections.abc import Iterator, Mapping
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import yaml
 
+from factsweep.operators import wording
 from factsweep.operators.construction.facts import (
+    ALIASES,
+    NEEDED,
     Templates,
     check_rows,
     clean_rows,
     find_undated,
     generic_templates,
+    parse_day,
     plain_rows,
     proposal_prompt,
     review_templates,
 )
 from factsweep.operators.construction.paraphrase import MANUAL
-from factsweep.operators.datasets import table_files
+from factsweep.operators.datasets import layouts, table_files
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.object_types import describe_types
+from factsweep.operators.datasets.layouts import MEANT, guess_columns, is_structured, parse_list
+from factsweep.operators.datasets.object_types import (
+    TYPES,
+    describe_types,
+    type_name,
+    warn_of_unread_types,
+)
 from factsweep.operators.datasets.readers import READERS
+from factsweep.operators.datasets.table_files import kind
 from factsweep.operators.errors import InputError, printable
+from factsweep.operators.schemas import refuse
 from factsweep.operators.wording import join_list
 from factsweep.operators.wording.safe_names import check
-from factsweep.pipeline.building import fact_table, set_folder
+from factsweep.pipeline.building import set_folder
 from factsweep.pipeline.building.paraphraser import Model, request_paraphrases, request_templates
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.inputs import digests
+from factsweep.pipeline.inputs import digests, files
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import parquet
 
+_MORE = ("subject_id", "object_id", *ALIASES, "popularity", "sample", "date", "language", "type")
 _READER = READERS["myriadlama"]
 _TEMPLATES_HEAD = """\
 # Templates by language and relation: [X] is the subject, [Y] the object. Edit, add and remove them,
@@ -66,16 +81,16 @@ def build_facts(
     """
     name = name or table_files.title(path)
     check(name, "the name of the set")
-    facts, notes = fact_table.read(path, language, separator)
+    facts, notes = read_table(path, language, separator)
     yield from notes
     n_omitted: dict[str, int] = {}
     if after is not None:
-        is_later = fact_table.is_later(facts, "--after", after)
+        is_later = _is_later(facts, "--after", after)
         n_omitted[f"not after {after}"] = int((~is_later).sum())
         n_omitted["without a date as 2024-12-31"] = int(is_later.is_null().sum())
         facts = facts.filter(is_later)
     if cutoff is not None:
-        is_later = fact_table.is_later(facts, "--cutoff", cutoff)
+        is_later = _is_later(facts, "--cutoff", cutoff)
         names = {True: f"after {cutoff}", False: f"until {cutoff}"}
         facts = facts.with_columns(sample=is_later.replace_strict(names, default="undated"))
     facts, changed = clean_rows(facts)
@@ -108,7 +123,7 @@ def build_facts(
         of_set = findings.filter(set_language == code)
         yield _publish(folder_path, titles[code], code, set_rows, read, of_set, licence)
     yield from types
-    yield from fact_table.find_unshared_languages(usable)
+    yield from find_unshared_languages(usable)
     yield from _summary(findings, n_omitted)
 
 
@@ -236,3 +251,172 @@ def _publish(
 
 def _benchmark(like: str, name: str, **fields: str) -> str:
     return yaml.safe_dump({"defaults": [like, "_self_"], "name": name, **fields}, sort_keys=False)
+
+
+SEPARATOR_OPTION = "--separator "
+
+
+def read_table(
+    path: Path, language: str, separator: str | None = None
+) -> tuple[pl.DataFrame, list[str]]:
+    """The facts of a table with their rows, from 0, and languages; and notes on the columns.
+
+    Rows without a language of their own are in `language`. Cells are split at a `separator`.
+
+    Raises:
+        InputError: a needed column or all rows are missing; a popularity that is no number, or
+            other names that are no list.
+    """
+    facts = files.rows(path, as_written=True)
+    columns = facts.columns
+    name_by_column = guess_columns(columns, (*NEEDED, *_MORE))
+    facts = facts.rename(name_by_column)
+    if missing := [column for column in NEEDED if column not in facts.columns]:
+        names = [f"{column} (or {wording.join_list(MEANT[column], 'or')})" for column in missing]
+        fix = f"name a column {' and one '.join(names)}; one row is one fact"
+        if {"relation", "object"} <= {*missing} and kind(path) == ".csv":
+            fix += _suggest_unpivot(path, name_by_column, columns)
+        lacks = f"no column is {wording.join_list(missing, 'or')}"
+        raise InputError(f"{path}: {lacks}; it has {', '.join(columns)}: {fix}.")
+    if facts.is_empty():
+        raise InputError(f"{path} has columns and no rows; write one row for each fact.")
+    facts = facts.drop("row", strict=False).with_row_index("row")
+    notes = [
+        *warn_of_unread_types(facts.lazy()),
+        *layouts.warn_of_joined_cells(facts.lazy(), SEPARATOR_OPTION, separator),
+    ]
+    try:
+        facts = layouts.split_cells(facts, separator) if separator else facts
+        layouts.check_aliases(facts.lazy(), SEPARATOR_OPTION)
+    except InputError as error:
+        raise InputError(f"{path}, {error}") from error
+    for name in ALIASES:
+        if name in facts.columns:
+            _check_aliases(facts[name], path)
+    texts = [name for name in (*NEEDED, *_MORE) if name in facts.columns and name not in ALIASES]
+    _check_single(facts.select(texts), path)
+    facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
+    _check_values(facts, path)
+    own_language = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
+    own_language = own_language.str.to_lowercase().replace("", None)
+    facts = facts.with_columns(
+        language=own_language.fill_null(language.lower()),
+        # The reader would take a slash for a part of a URL.
+        relation=pl.col("relation").str.replace_all("/", " "),
+    )
+    read_as = [
+        f"column {column.strip()} is read as {name}" for column, name in name_by_column.items()
+    ]
+    present = [*(name_by_column.get(column, column) for column in columns), "language"]
+    if unread := [name for name in present if name not in (*NEEDED, *_MORE)]:
+        optional = ", ".join(name for name in _MORE if name not in present)
+        read_as.append(f"not read: {', '.join(unread)}; further columns that are: {optional}")
+    lines = [*(f"{path}: {line}" for line in read_as), *_of_languages(facts)]
+    return facts, [*lines, *(f"{path}: {line}" for line in notes)]
+
+
+def _is_later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
+    """Whether each fact is of a later date; null where it has none.
+
+    Raises:
+        InputError: `day` is no date, or the table has none.
+    """
+    try:
+        first = datetime.date.fromisoformat(day)
+    except ValueError as error:
+        raise InputError(f"{option} {day}: no date; write it as 2024-12-31.") from error
+    if "date" not in facts.columns:
+        raise InputError(f"{option} {day}: the table has no column date; add it.")
+    return facts.select(parse_day(pl.col("date")) > first).to_series()
+
+
+def find_unshared_languages(facts: pl.DataFrame) -> Iterator[str]:
+    """The languages that share no fact with the first: a study would compare nothing."""
+    subject = pl.col("subject_id") if "subject_id" in facts.columns else pl.col("subject")
+    subjects = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
+    first, *other_languages = subjects.partition_by(
+        "language", include_key=True, maintain_order=True
+    )
+    for other in other_languages:
+        if other.join(first, on=["relation", "subject"], how="semi").is_empty():
+            yield (
+                f"  no fact in {other['language'][0]} is one in {first['language'][0]}: to compare "
+                "languages, give each fact the same relation and subject_id in all of them"
+            )
+
+
+def _suggest_unpivot(path: Path, name_by_column: Mapping[str, str], columns: Sequence[str]) -> str:
+    """The command for a table with a row per subject, and a column per relation."""
+    subject = next(
+        (column for column, name in name_by_column.items() if name == "subject"), columns[0]
+    )
+    long = path.with_name(f"{path.stem}-long.csv")
+    args = f'index={subject!r}, variable_name="relation", value_name="object"'
+    renamed = "" if subject == "subject" else f'.rename({{{subject!r}: "subject"}})'
+    return (
+        ". Where a row is a subject and each further column a relation, make the table long: "
+        f"`import polars as pl; pl.read_csv({str(path)!r}, infer_schema=False).unpivot({args})"
+        f".drop_nulls(){renamed}.write_csv({str(long)!r})`"
+    )
+
+
+def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
+    """The languages without words, in which only encoders can be asked."""
+    codes = folders.files("language")
+    for language in facts["language"].unique(maintain_order=True):
+        if language != "en" and language not in codes:
+            row = int((facts["language"] == language).arg_max() or 0)
+            yield (
+                f"  language {language!r} (row {row}, counted from 0) has no words: write a code "
+                f"such as de, or {folders.OWN}/language/{language}.yaml; there are "
+                f"{', '.join(codes)}"
+            )
+
+
+def _check_single(facts: pl.DataFrame, path: Path) -> None:
+    for column in facts:
+        is_unfit = column.is_not_null()  # a list or an object of JSON, Parquet or a cell of CSV
+        if not column.dtype.is_nested():
+            text = pl.col(column.name).cast(pl.String)
+            is_unfit = column.to_frame().select(is_structured(text)).to_series()
+        for row in is_unfit.arg_true().head(1):
+            raise InputError(
+                f"{path}, row {row} (counted from 0): {column.name} is "
+                f"{column.slice(row, 1).to_list()[0]}; write one value in each row."
+            )
+
+
+def _check_values(facts: pl.DataFrame, path: Path) -> None:
+    """Refuse a popularity that is no number, and an unknown type in a column that has types."""
+    if "popularity" in facts.columns:
+        popularity = pl.col("popularity").replace("", None)
+        is_number = popularity.cast(pl.Float64, strict=False).is_finite().fill_null(value=False)
+        unfit = (
+            ", row {row} (counted from 0): popularity {popularity!r} is no number; correct it, or "
+            "leave it empty."
+        )
+        problems = {unfit: popularity.is_not_null() & ~is_number}
+        refuse(facts, problems, ["row", "popularity"], str(path))
+    if "type" in facts.columns:
+        facts = facts.select("row", type=type_name(pl.col("type")))
+        is_type = pl.col("type").is_in(TYPES)
+        unfit = f", row {{row}} (counted from 0): type {{type!r}} is none of {', '.join(TYPES)}."
+        problems = {unfit: is_type.any() & ~is_type & (pl.col("type") != "")}
+        refuse(facts, problems, ["row", "type"], str(path))
+
+
+def _check_aliases(column: pl.Series, path: Path) -> None:
+    for row, value in enumerate(column):
+        names: object = value.to_list() if isinstance(value, pl.Series) else value
+        if isinstance(value, str):
+            try:
+                names = parse_list(value, column.name, row)
+            except InputError as error:
+                example = json.dumps([value], ensure_ascii=False)
+                raise InputError(f"{path}, {str(error)[:-1]}: {example} is one name.") from error
+        are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if names is not None and not are_texts:
+            raise InputError(
+                f"{path}, row {row} (counted from 0): {column.name} is {value}, and names are "
+                "texts; write them in quotation marks."
+            )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED
+from factsweep.operators.engines.protocol import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError, reason
 from factsweep.pipeline.cluster.hardware import (
     check_build,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.config.benchmark import Benchmark
     from factsweep.pipeline.config.model import Model
-    from factsweep.pipeline.config.run import Run
+    from factsweep.pipeline.config.run import Benchmark, Run
     from factsweep.pipeline.inputs.hub import Fetched, Say
 
 

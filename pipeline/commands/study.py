@@ -121,9 +121,10 @@ def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
 def _measure(study: "Study", *, ask: bool) -> int:
     """Compute missing runs, write the results of the study, and print them."""
     from factsweep.operators.tables.formats import markdown
-    from factsweep.pipeline.studies import study_report, study_runner
+    from factsweep.pipeline.studies import study_report
+    from factsweep.pipeline.studies.study import ask_members
 
-    failures = study_runner.ask(study) if ask else []
+    failures = ask_members(study) if ask else []
     n_missing = sum(not member.is_answered for member in study.members)
     if n_missing == len(study.members):
         raise (

@@ -131,7 +131,7 @@ def _is_plain_table(path: Path) -> bool:
     """
     import polars as pl  # which help does not need
 
-    from factsweep.operators.datasets.plain_tables import guess_columns
+    from factsweep.operators.datasets.layouts import guess_columns
     from factsweep.pipeline.machine.text_files import read_decoded
 
     kind = table_files.kind(path)

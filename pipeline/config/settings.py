@@ -7,26 +7,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.engine_kind import Ability, EngineKind
+from factsweep.operators.engines.protocol import Ability, EngineKind
 from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.ability import FILL, PREFER, SCORE
-from factsweep.operators.methods.method import Asked
+from factsweep.operators.methods.method import FILL, PREFER, SCORE, Asked
 from factsweep.operators.prompts.setting import Words
 from factsweep.operators.wording import safe_names, suggestion
 from factsweep.operators.wording.redaction import is_secret, redactor, texts
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.benchmark import Benchmark, Matching
 from factsweep.pipeline.config.budget import parse_budget, parse_target
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import compose_config
-from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_metadata import OPEN, describe
 from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.config.run import Config, Run
+from factsweep.pipeline.config.run import Benchmark, Config, Decoding, Matching, Run
 
 _TEXTS = ("chat_template_text", "prefill")
 _MASKED = "prompt=masked"  # the prompt of encoders

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.construction.paraphrase import Ask
-from factsweep.operators.engines.engine_kind import Endpoint, Start
-from factsweep.operators.engines.protocol import Refused, Request, Sampling
+from factsweep.operators.engines.protocol import Endpoint, Refused, Request, Sampling, Start
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.cluster.hardware import check_build, device
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.inputs import adapters, models
+from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 
 _SAMPLING = Sampling(max_tokens=512, stop=(), temperature=0.7)
@@ -137,7 +136,7 @@ def load(run: Run, weights: Weights) -> Any:
         place=place,
         arguments=model.arguments,
         endpoint=endpoint,
-        adapter=None if model.adapter is None else adapters.folder(model.adapter),
+        adapter=None if model.adapter is None else models.adapter_folder(model.adapter),
     )
     with hold_gpus(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
         loaded = run.engine.load(start)

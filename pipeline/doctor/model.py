@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED
+from factsweep.operators.engines.protocol import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, FactsweepError, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.cluster import ray_cluster as cluster

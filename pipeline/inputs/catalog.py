@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.datasets import plain_tables, table_files
+from factsweep.operators.datasets import layouts, table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.layouts import NAMED, join_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
@@ -18,9 +18,9 @@ from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
 from factsweep.operators.wording import suggestion
 from factsweep.operators.wording.safe_names import check
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.benchmark import Benchmark
 from factsweep.pipeline.config.folders import OWN_FACTS, home
 from factsweep.pipeline.config.recipe import build
+from factsweep.pipeline.config.run import Benchmark
 from factsweep.pipeline.inputs import digests, hub
 from factsweep.pipeline.inputs.files import checksum as checksum_of_table
 from factsweep.pipeline.inputs.files import content, labels
@@ -176,8 +176,8 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
     rows = content(data, READERS[entry.reader].content)
     if isinstance(rows, pl.LazyFrame):
         if entry.separator:
-            rows = plain_tables.split_cells(rows.collect(), entry.separator).lazy()
-        plain_tables.check_aliases(rows, SEPARATOR_OPTION)
+            rows = layouts.split_cells(rows.collect(), entry.separator).lazy()
+        layouts.check_aliases(rows, SEPARATOR_OPTION)
     if not sources:
         return rows
     if isinstance(rows, dict):

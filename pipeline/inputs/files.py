@@ -19,8 +19,7 @@ import polars as pl
 from factsweep.operators.construction.kamel import LABELS
 from factsweep.operators.datasets import table_files
 from factsweep.operators.datasets.kamel import lines as lines_of
-from factsweep.operators.datasets.layouts import is_structured
-from factsweep.operators.datasets.plain_tables import MEANT, PLAIN_MORE, match_columns
+from factsweep.operators.datasets.layouts import MEANT, PLAIN_MORE, is_structured, match_columns
 from factsweep.operators.datasets.table_files import json_lines, kind
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 from factsweep.operators.schemas import fit_schema, refuse, schema

@@ -9,8 +9,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import past_runs
 from factsweep.pipeline.results.past_runs import PastBranch, count_answered
-from factsweep.pipeline.storage.json_files import RERUN
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import RERUN, Store
 
 _FIX = "; move it away, and accept the run that nights are to be compared with."
 

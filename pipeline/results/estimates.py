@@ -31,9 +31,8 @@ from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match, further_rows
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.json_files import Stored, to_json
 from factsweep.pipeline.storage.shard import Place, decode, encode
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store, Stored, to_json
 
 _PLACE = Place("estimates", "", "estimates")
 Controls = Mapping[str, PastBranch]  # by the title of the setting

@@ -8,11 +8,9 @@ from itertools import chain
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.object_types import n_ambiguous
 from factsweep.operators.matching.text_folding import INVISIBLE, SPECIAL_TOKEN
-from factsweep.operators.matching.typed_answers import n_ambiguous
-from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.methods.method import Result
+from factsweep.operators.methods.method import GENERATE, Result
 from factsweep.operators.metrics.belief.answers import ACC_AT_1, acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
@@ -22,7 +20,6 @@ from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.wording import count
 from factsweep.pipeline.decoding.remaining_prompts import read_open_counts
-from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results.past_runs import PastBranch, by_setting
 from factsweep.pipeline.stages import external_answers
 from factsweep.pipeline.stages import facts as facts_stage
@@ -79,22 +76,14 @@ def notes(
         lines += [
             f"{branch}: {line}" for line in (*_warn_of_unanswered(branch), *_on_answers(branch))
         ]
-    published = result.published
-    is_shown = (
-        published is not None and not join_published(result.tables["metrics"], published).is_empty()
-    )
-    if is_shown and (other := departure(first, result.facts)) is not None:
+    published, metrics = result.published, result.tables["metrics"]
+    is_shown = published is not None and not join_published(metrics, published).is_empty()
+    if is_shown and result.departure is not None:
         lines.append(
-            f"{first.benchmark}: the published numbers are of other facts ({other.sentence}), so "
+            f"{first.benchmark}: the published numbers are of other facts ({result.departure}), so "
             "no differences are shown."
         )
     return lines if leaking is None else [*lines, *leak_notes(leaking)]
-
-
-def departure(branch: PastBranch, facts: Facts) -> catalog.Departure | None:
-    """How the facts depart from those of the benchmark's published numbers."""
-    n_names = branch.record["run"]["benchmark"]["names_per_subject"]
-    return catalog.departure(facts, branch.benchmark, n_names)
 
 
 def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:

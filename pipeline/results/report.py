@@ -48,15 +48,14 @@ from factsweep.pipeline.decoding.costs import SPENT, collect_costs, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past_runs, record
-from factsweep.pipeline.results.notes import TITLE, departure, leaks, leaks_table, notes
+from factsweep.pipeline.results.notes import TITLE, leaks, leaks_table, notes
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES, METRICS, NAME
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage.json_files import to_json
-from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.artifact import differences
 from factsweep.pipeline.storage.shard import Place, encode
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store, to_json
 from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
 
 PAGE = "index.html"
@@ -184,13 +183,14 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
         fields = branch.metrics.recipe.fields
         asking = ModelSetting(fields["model"], fields["setting"], fields["variant"])
         if branch.artifacts["matched"].is_complete():  # it may have been removed
-            readers = branch.matched_answers, branch.matched
-            answers.setdefault(asking, Answers(tuple(branch.relations), *readers))
+            answers.setdefault(asking, Answers(tuple(branch.relations), branch.matched_answers))
     published = catalog.load_published(method.show.published)
-    other = None if published is None else departure(branches[0], facts)
-    if published is not None and other is not None:
-        by_relation = not other.has_whole_relations
-        published = mark_other_facts(published, branches[0].benchmark, by_relation=by_relation)
+    benchmark, departure = branches[0].record["run"]["benchmark"], None
+    if published is not None and (
+        other := catalog.departure(facts, benchmark["name"], benchmark["names_per_subject"])
+    ):
+        departure, by_relation = other.sentence, not other.has_whole_relations
+        published = mark_other_facts(published, benchmark["name"], by_relation=by_relation)
     return Result(
         facts,
         {table: _over_seeds(settings, table) for table in method.measure.measured},
@@ -198,6 +198,7 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
         answers=answers,
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
         published=published,
+        departure=departure,
     )
 
 

@@ -15,9 +15,8 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.ability import BESIDE
-from factsweep.operators.methods.method import Report
-from factsweep.operators.metrics.shared.metric import higher_is_better
+from factsweep.operators.methods.method import BESIDE, Report
+from factsweep.operators.metrics.shared.rows import higher_is_better
 from factsweep.operators.tables.estimates import estimates_table
 from factsweep.operators.tables.formats import csv, latex, markdown
 from factsweep.operators.tables.shared.numbers import as_printed

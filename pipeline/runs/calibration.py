@@ -12,7 +12,7 @@ from uuid import uuid4
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods.ability import PREFER
+from factsweep.operators.methods.method import PREFER
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import hardware
 from factsweep.pipeline.config.folders import home

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.methods.ability import BESIDE, PREFER
+from factsweep.operators.methods.method import BESIDE, PREFER
 from factsweep.operators.prompts.expansion import NOTHING, Expansion, Shown, count_demonstrations
 from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.operators.tables.formats import markdown

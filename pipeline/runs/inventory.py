@@ -20,9 +20,8 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import baseline, record
 from factsweep.pipeline.storage import lease, manifest
-from factsweep.pipeline.storage.json_files import digest
 from factsweep.pipeline.storage.lookup import folders, locate_artifact, read_recipe
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store, digest
 
 _LEASES = "leases/"
 _USES = "uses"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods.ability import FILL, GENERATE, PREFER, SCORE
+from factsweep.operators.methods.method import FILL, GENERATE, PREFER, SCORE
 from factsweep.operators.prompts.chat import messages, parse_chats
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, DecodingError, InputError, printable
-from factsweep.operators.methods.ability import FILL
+from factsweep.operators.methods.method import FILL
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs

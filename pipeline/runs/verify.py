@@ -16,9 +16,8 @@ from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
-from factsweep.pipeline.storage.json_files import REPAIR, RERUN
 from factsweep.pipeline.storage.lookup import folders, locate_artifact
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import REPAIR, RERUN, Store
 
 
 class Verified(NamedTuple):

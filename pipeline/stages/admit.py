@@ -7,7 +7,7 @@ from threading import Lock, Semaphore
 
 import polars as pl
 
-from factsweep.operators.methods.ability import PREFER, Ability
+from factsweep.operators.methods.method import PREFER, Ability
 from factsweep.operators.prompts.estimate import ESTIMATE
 from factsweep.operators.prompts.expansion import longest_text
 from factsweep.operators.prompts.tokens import too_long
@@ -17,8 +17,7 @@ from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.question import Task, check_reading
 from factsweep.pipeline.stages.step import Shared, Sharing
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 # 2: prompts are measured as the ability puts them to the model, masks and all.
 VERSION = 2

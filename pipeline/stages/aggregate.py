@@ -13,16 +13,14 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.methods.method import Asked, Evidence, Tables
+from factsweep.operators.methods.method import GENERATE, Asked, Evidence, Tables
 from factsweep.operators.metrics.noise import cut_share
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import by_relation, n_prompts, relation_of
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 3
 _RANK = ("pair_id", "calibration_rank")

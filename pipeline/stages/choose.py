@@ -16,8 +16,7 @@ from factsweep.operators.estimates import choice
 from factsweep.operators.estimates.choice import Relation
 from factsweep.pipeline.config.budget import Budget
 from factsweep.pipeline.stages.expand import prompts_of, relation_of
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 3
 TABLES = ("chosen", "needed", "crossed")

@@ -30,8 +30,7 @@ from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import ENGLISH
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 T = TypeVar("T")
 

@@ -11,13 +11,12 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets import table_files
-from factsweep.operators.datasets.plain_tables import guess_columns
+from factsweep.operators.datasets.layouts import guess_columns
 from factsweep.operators.engines.answer_text import cut_at_stops, split_thought, strip_prompt
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.preferred import FURTHER, read_preferences
-from factsweep.operators.methods.ability import GENERATE, PREFER, SCORE, Ability
-from factsweep.operators.methods.method import Asked
+from factsweep.operators.methods.method import GENERATE, PREFER, SCORE, Ability, Asked
 from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import empty
@@ -25,8 +24,7 @@ from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.machine import text_files
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages.expand import with_text
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 _NOT_GIVEN = "no_answer_given"
 _ASKED = "asked"  # a column: which prompts are answered

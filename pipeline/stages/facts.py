@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets import object_types, plain_tables
+from factsweep.operators.datasets import layouts, object_types
 from factsweep.operators.datasets.facts import (
     Facts,
     Slice,
@@ -26,16 +26,13 @@ from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.datasets.readers import describe_contradictions as sentences
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.ability import GENERATE
+from factsweep.operators.methods.method import GENERATE
 from factsweep.operators.wording import count, join_list
-from factsweep.pipeline.config.benchmark import Benchmark
-from factsweep.pipeline.config.decoding import Decoding
-from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.run import Benchmark, Decoding, Run
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
 from factsweep.pipeline.inputs.files import scan
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 1
 TABLES = ("relations", "templates", "pairs")
@@ -260,9 +257,13 @@ def demonstration_language(benchmark: Benchmark) -> str | None:
     return benchmark.language if examples else None
 
 
-def own_table_sentences(run: Run) -> Iterator[str]:
-    """Sentences on the columns of one's own table that are read as dates, quantities or lists."""
+def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
+    """What the columns of one's own table are read as, and whether its longest answer is cut."""
     benchmark = run.benchmark
+    entry = catalog.entry_of_benchmark(benchmark)
+    if columns := catalog.renamed_columns(entry, benchmark.path):
+        names = join_list(f"{column} as {name}" for column, name in columns.items())
+        yield f"{benchmark.path}: columns are read by what they seem to be, {names}."
     if benchmark.types == "names":
         return
     facts = read(benchmark)
@@ -275,17 +276,15 @@ def own_table_sentences(run: Run) -> Iterator[str]:
         if examples:
             formats = join_list(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {formats}."
-    rows = scan(catalog.files(catalog.entry_of_benchmark(benchmark), benchmark.path))
+    rows = scan(catalog.files(entry, benchmark.path))
     yield from object_types.warn_of_unread_types(rows)
-    yield from plain_tables.warn_of_joined_cells(
-        rows, catalog.SEPARATOR_OPTION, benchmark.separator
-    )
+    yield from layouts.warn_of_joined_cells(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
+    if run.answers is None and run.method.ask.ability == GENERATE:
+        yield from _cut_answers(run, load_tokenizer)
 
 
-def cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
+def _cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
     """A sentence if the longest right answer of the table exceeds max_tokens."""
-    if run.benchmark.types == "names" or run.method.ask.ability != GENERATE:
-        return
     relation_id, answer = _longest_answer(run.benchmark)
     n_tokens, most = object_types.n_tokens(answer), run.decoding.max_tokens
     if answer.isascii() and n_tokens <= most:

@@ -10,10 +10,9 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import typed_objects
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.ability import GENERATE
-from factsweep.operators.methods.method import Matcher
+from factsweep.operators.methods.method import GENERATE, Matcher
 from factsweep.operators.schemas import empty
-from factsweep.pipeline.config.benchmark import Matching
+from factsweep.pipeline.config.run import Matching
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
@@ -26,8 +25,7 @@ from factsweep.pipeline.stages.expand import (
     shards_of,
 )
 from factsweep.pipeline.stages.step import Shared, Sharing
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 4
 _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")

@@ -16,9 +16,7 @@ from pathlib import Path
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
-from factsweep.operators.methods.ability import FILL, PREFER, SCORE
-from factsweep.operators.methods.method import Asked
-from factsweep.operators.wording import join_list
+from factsweep.operators.methods.method import FILL, GENERATE, SCORE, Asked
 from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config.budget import parse_budget
 from factsweep.pipeline.config.run import Run
@@ -151,8 +149,9 @@ class Plan:
 
 def resolve_run(run: Run) -> Run:
     """The run with what depends on this machine or its table: the model's processor, max_tokens."""
-    run = replace(run, model=models.resolve_dtype(run.model, run.cluster.device))
-    return replace(run, decoding=facts_stage.with_room(run))
+    decoding = facts_stage.with_room(run)
+    model = models.resolve_dtype(run.model, run.cluster.device)
+    return replace(run, decoding=decoding, model=model)
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -163,11 +162,7 @@ def warnings(plan: Plan) -> Iterator[str]:
     """
     run = plan.run
     yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
-    columns = catalog.renamed_columns(catalog.entry_of_benchmark(run.benchmark), run.benchmark.path)
-    if columns:
-        read = join_list(f"{column} as {name}" for column, name in columns.items())
-        yield f"{run.benchmark.path}: columns are read by what they seem to be, {read}."
-    yield from facts_stage.own_table_sentences(run)
+    yield from facts_stage.table_warnings(run, partial(models.tokenizer, plan.weights))
     if run.answers is not None:
         for answers in plan.external_answers():
             yield from answers.warnings()
@@ -181,7 +176,6 @@ def warnings(plan: Plan) -> Iterator[str]:
             f"there are no lemmas for benchmark.language={language}: {units} are compared without "
             "them, so that another form of the right word is no right answer."
         )
-    yield from facts_stage.cut_answers(run, partial(models.tokenizer, plan.weights))
 
 
 def build_plan(run: Run) -> Plan:
@@ -325,12 +319,12 @@ def _plan_answers(run: Run, setting: Asked, prompts: Step, weights: Weights) -> 
     sources, ability = [step.artifact for step in prompts.after], run.method.ask.ability
     if ability == FILL:
         questions = generate.masked_questions(run, sources[0])
-    elif ability == PREFER:
-        questions = prefer.questions(run, setting, sources, prompts.artifact)
     elif ability == SCORE:
         questions = generate.score_questions(run)
-    else:
+    elif ability == GENERATE:
         questions = generate.questions(run, setting)
+    else:
+        questions = prefer.questions(run, setting, sources, prompts.artifact)
     task = questions.answers.task
     admitted = _step(run, Admit(prompts.artifact, weights, ability, task, room(run)), prompts)
 

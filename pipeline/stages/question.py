@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from factsweep.operators.methods.ability import Ability
+from factsweep.operators.methods.method import Ability
 from factsweep.operators.prompts.expansion import Source
 from factsweep.operators.prompts.tokens import encode, warnings
-from factsweep.pipeline.config.decoding import Decoding
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.run import Decoding, Run
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 Row = Mapping[str, Any]
 _CLOSING = 16  # tokens, at most, that close a thought

@@ -11,16 +11,15 @@ from typing import Any, Protocol
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import Question
-from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.artifact import Artifact, Recipe, differences
 from factsweep.pipeline.storage.integrity import (
     SOURCES,
     other_shards_message,
     quarantine,
     quarantine_all,
 )
-from factsweep.pipeline.storage.json_files import Stored, digest
 from factsweep.pipeline.storage.lease import Lease
-from factsweep.pipeline.storage.recipe import Recipe, differences
+from factsweep.pipeline.storage.store import Stored, digest
 
 _COST = "cost.json"
 

@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import Any, TypeVar, cast
 
@@ -24,14 +24,62 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
+from factsweep.operators.wording.redaction import holds_secret
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
-from factsweep.pipeline.storage.json_files import Stored, to_json
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
-from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Counts, Footer, Place
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store, Stored, to_json
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that determines an artifact's content."""
+
+    stage: str
+    version: int  # incremented when the stage computes another result from the same fields
+    fields: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)  # fingerprints of its inputs
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits of the SHA-256 of the recipe."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """The canonical text of the recipe, with sorted keys.
+
+        Raises:
+            InputError: it holds a secret: recipes are published, and short secrets could be guessed
+                from a fingerprint.
+        """
+        content = {
+            "stage": self.stage,
+            "version": self.version,
+            "fields": self.fields,
+            "inputs": dict(self.inputs),
+        }
+        if (field := holds_secret(content)) is not None:
+            raise InputError(
+                f"{field.removeprefix('fields.')} holds what looks like a secret, and results are "
+                "named and described by it; put it into the environment instead."
+            )
+        return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False)
+
+
+def differences(
+    old_fields: Mapping[str, Any], new_fields: Mapping[str, Any], path: str = ""
+) -> Iterator[str]:
+    """The fields in which two recipes differ, one line per field."""
+    for name in sorted({*old_fields, *new_fields}):
+        field_path = f"{path}.{name}" if path else name
+        old, new = old_fields.get(name), new_fields.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from differences(old, new, field_path)
+        elif old != new:
+            yield f"{field_path}: {json.dumps(old)} → {json.dumps(new)}"
+
 
 T = TypeVar("T", int, str)
 R = TypeVar("R")

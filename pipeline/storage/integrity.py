@@ -9,8 +9,8 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.schemas import KEYS
 from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.json_files import REPAIR
 from factsweep.pipeline.storage.lookup import read_recipe
+from factsweep.pipeline.storage.store import REPAIR
 
 SOURCES = "sources"  # the note of an open artifact on its inputs
 _OLD_NOTES = ("anew.json", "values_of.json", "made_of.json")  # of earlier versions: unread

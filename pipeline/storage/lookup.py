@@ -8,10 +8,8 @@ from functools import cached_property
 from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.json_files import Stored
-from factsweep.pipeline.storage.recipe import Recipe, differences
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.artifact import Artifact, Recipe, differences
+from factsweep.pipeline.storage.store import Store, Stored
 
 
 def open_artifact(store: Store, folder: str) -> Artifact:

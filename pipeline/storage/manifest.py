@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-from factsweep.operators.methods.ability import ABILITIES
-from factsweep.pipeline.storage.json_files import Stored, digest, from_json, to_json
+from factsweep.operators.methods.method import ABILITIES
+from factsweep.pipeline.storage.store import Stored, digest, from_json, to_json
 
 NAME = "manifest.json"
 # Engines may answer differently when asked again; all other stages are deterministic.

@@ -2,6 +2,9 @@
 
 Requests are retried here, until their whole answer has arrived: obstore resumes some bodies, but no
 listings, and does not count retries.
+
+Keys of S3 are found as by the AWS command line: in variables, then in files. obstore reads the
+variables, asks the machine if there are none, and reads no files.
 """
 
 import json
@@ -19,13 +22,23 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording.redaction import redactor
-from factsweep.pipeline.storage import aws
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
     Opened = S3Store | GCSStore | AzureStore | MemoryStore
+from configparser import Error, RawConfigParser
+from pathlib import Path
 
+from factsweep.operators.errors import input_errors
+
+_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+_KEYS = {  # obstore's names by those of a profile
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+}
+_BY_BOTO = ("role_arn", "sso_session", "sso_start_url", "credential_process")
 T = TypeVar("T")
 
 ATTEMPTS = 7  # in 30 seconds if connections are refused, in 4 minutes if no byte arrives
@@ -290,7 +303,7 @@ def _environment() -> tuple[Any, ...]:
     """The sources of credentials: if they change, the next request uses the new ones."""
     prefixes = ("AWS_", "AZURE_", "GOOGLE_")
     variables = sorted((n, value) for n, value in os.environ.items() if n.startswith(prefixes))
-    return (*variables, *aws.states(), os.getpid())  # a forked process has no open connections
+    return (*variables, *_states(), os.getpid())  # a forked process has no open connections
 
 
 @lru_cache(8)  # connections stay open: opening one takes longer than a request
@@ -301,13 +314,10 @@ def _open_store(
 
     fields = json.loads(options)
     user, endpoint = fields["user"], fields.get("endpoint")
-    shared: Any = {
-        "client_options": {**_CLIENT, **aws.load_certificates()},
-        "retry_config": _RETRIES,
-    }
+    shared: Any = {"client_options": {**_CLIENT, **_load_certificates()}, "retry_config": _RETRIES}
     if scheme == "s3":
         keys = {"access_key_id": user, "secret_access_key": fields["password"]} if user else {}
-        signed = aws.build_s3_arguments(keys, fields.get("region"), endpoint)
+        signed = _build_s3_arguments(keys, fields.get("region"), endpoint)
         signed["config"]["disable_bulk_delete"] = not in_bulk  # one file needs no right to many
         return store.S3Store(bucket, **shared, **signed)
     if scheme == "gs":
@@ -335,3 +345,77 @@ def _message(error: Exception) -> str:
     if code is not None:
         message = f"{message.partition('<')[0]}{code[1]}{f', {text[1]}' if text else ''}"
     return " ".join(message.split()).rstrip(".")
+
+
+def _states() -> Iterator[tuple[str, int]]:
+    """The files of keys, and when each was changed (0: it cannot be read)."""
+    for path in _files():
+        try:
+            yield str(path), path.stat().st_mtime_ns
+        except OSError:
+            yield str(path), 0
+
+
+def _build_s3_arguments(
+    keys: Mapping[str, str], region: str | None, endpoint: str | None
+) -> dict[str, Any]:
+    """The arguments of obstore's S3Store; keys, region and endpoint of a URL come first."""
+    profile = {} if keys and region and endpoint else _profile()
+    region = region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
+    endpoint = endpoint or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    endpoint = endpoint or profile.get("endpoint_url")
+    config: dict[str, Any] = {"region": region or "us-east-1", **keys}
+    if endpoint:
+        config["endpoint"] = endpoint
+    if keys or _first_set("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        return {"config": config}
+    field = next((field for field in _BY_BOTO if field in profile), None)
+    if field is None:
+        config |= {ours: profile[theirs] for theirs, ours in _KEYS.items() if theirs in profile}
+        return {"config": config}
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise InputError(
+            f"the profile of AWS signs in by {field}, which needs boto3: pip install boto3, or "
+            'eval "$(aws configure export-credentials --format env)".'
+        ) from error
+    return {"config": config, "credential_provider": Boto3CredentialProvider()}
+
+
+def _first_set(*variables: str) -> str | None:
+    return next(filter(None, map(os.environ.get, variables)), None)
+
+
+def _load_certificates() -> dict[str, bytes]:
+    """The certificates of $AWS_CA_BUNDLE as an option of obstore's clients."""
+    if not (path := os.environ.get("AWS_CA_BUNDLE")):
+        return {}
+    with input_errors(path, "AWS_CA_BUNDLE names a file of certificates"):
+        return {"root_certificate": Path(path).read_bytes()}
+
+
+def _files() -> Iterator[Path]:
+    for name, usual in _FILES.items():
+        try:
+            yield Path(os.environ.get(name, usual)).expanduser()
+        except RuntimeError:  # a user without a home
+            continue
+
+
+def _profile() -> dict[str, str]:
+    """The fields of $AWS_PROFILE, or of the default profile, in both files."""
+    profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    name, fields, is_known = profile or "default", dict[str, str](), False
+    for path in _files():
+        parser = RawConfigParser(strict=False, interpolation=None)
+        try:
+            parser.read(path, "utf-8")
+        except (Error, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read ({error}); correct it.") from error
+        for section in (name, f"profile {name}"):
+            if parser.has_section(section):
+                is_known, fields = True, {**parser[section], **fields}
+    if profile and not is_known:
+        raise InputError(f"there is no profile {profile} in {' or '.join(map(str, _files()))}.")
+    return fields

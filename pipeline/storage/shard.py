@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from factsweep.operators.errors import reason
 from factsweep.operators.schemas import SCHEMAS, conform
-from factsweep.pipeline.storage.json_files import Stored, from_json, to_json
-from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.store import Store, Stored, from_json, to_json
 
 Counts = Mapping[str, int | float | str]
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
-from factsweep.operators.methods.ability import ABILITIES
+from factsweep.operators.methods.method import ABILITIES
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
 from factsweep.operators.wording import suggestion
 from factsweep.operators.wording.redaction import redact
@@ -33,14 +33,13 @@ from factsweep.pipeline.results.baseline import Baseline
 from factsweep.pipeline.results.compare import Compared, Comparison, compare_runs
 from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.past_runs import PastBranch
-from factsweep.pipeline.storage.recipe import differences
+from factsweep.pipeline.storage.artifact import differences
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
-from factsweep.pipeline.studies.study import Member, Study, Written
-from factsweep.pipeline.studies.study_runner import ask
+from factsweep.pipeline.studies.study import Member, Study, Written, ask_members
 
-EXIT_CODES: Mapping[Outcome, int] = {
+EXIT_CODES: dict[Outcome, int] = {
     "improvement": 0,
     "no change": 0,
     "not enough evidence": 4,
@@ -174,7 +173,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     )
     results = members[0].run.results
     accepted = next(reversed(baseline.history(label(name), results)), None)
-    if failures := ask(Study(name, Written(()), members)):
+    if failures := ask_members(Study(name, Written(()), members)):
         worst = max((failure.error for failure in failures), key=lambda error: error.exit_code)
         text = " ".join(f"{failure.label}: {failure.error}" for failure in failures)
         raise type(worst)(text) from worst
@@ -227,8 +226,7 @@ def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterato
     else:
         cause, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
     if settings and pair.against is not None:
-        runs = pair.against, name, pair.run.results
-        for result in compare_runs(*runs, comparison, anyway=True, is_baseline=True):
+        for result in compare_runs(pair.against, name, pair.run.results, comparison, anyway=True):
             yield _judge_setting(pair, result, nightly.max_flip_rate)
     for setting in pair.tonight:
         if setting not in settings:

@@ -171,7 +171,7 @@ def test_doctor_looks_at_every_node(
     def unseen(_: Run) -> Iterator[str]:
         yield "of-another-machine"
 
-    monkeypatch.setattr(examination.stores, "marker_file", unseen)
+    monkeypatch.setattr(examination, "marker_file", unseen)
     fails = [finding for finding in examination.examine(run) if finding.state == "fails"]
     assert {finding.check for finding in fails} == {"shared with the driver"}
     assert all("is another folder here" in finding.fix for finding in fails)

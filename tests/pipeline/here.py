@@ -24,8 +24,8 @@ from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
-from factsweep.pipeline.storage.json_files import to_json
 from factsweep.pipeline.storage.shard import Counts
+from factsweep.pipeline.storage.store import to_json
 
 
 def make_here(plan: Plan, engine: Engine | None = None) -> None:

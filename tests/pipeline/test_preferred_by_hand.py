@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.engines import transformers
-from factsweep.operators.engines.engine_kind import Start
+from factsweep.operators.engines.protocol import Start
 from factsweep.operators.prompts.clozes import chances
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import models

@@ -24,12 +24,13 @@ from factsweep.operators.engines.endpoint.rate_limited_http import (
     Retries,
     rate_limited_client,
 )
-from factsweep.operators.engines.endpoint.request_errors import Diagnosis, probe
 from factsweep.operators.engines.endpoint.request_parameters import (
     AnyRequest,
+    Diagnosis,
     Dialect,
     NextLogprobs,
     NextRequest,
+    probe,
     read_given_tokens,
 )
 from factsweep.operators.engines.endpoint.response_parsing import (
@@ -39,7 +40,6 @@ from factsweep.operators.engines.endpoint.response_parsing import (
     Reply,
     parse,
 )
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED, EngineKind, Start, find_installed
 from factsweep.operators.engines.preference import (
     Branch,
     BranchLogprobs,
@@ -49,7 +49,17 @@ from factsweep.operators.engines.preference import (
     preferences,
     split_branches,
 )
-from factsweep.operators.engines.protocol import Answer, Refused, Request, Scored, ScoreRequest
+from factsweep.operators.engines.protocol import (
+    NOT_INSTALLED,
+    Answer,
+    EngineKind,
+    Refused,
+    Request,
+    Scored,
+    ScoreRequest,
+    Start,
+    find_installed,
+)
 from factsweep.operators.errors import InputError
 
 if TYPE_CHECKING:

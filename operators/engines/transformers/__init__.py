@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from factsweep.operators.engines.engine_kind import (
+from factsweep.operators.engines.protocol import (
     EngineKind,
     Start,
     cpu_build,

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.operators.engines.engine_kind import EngineKind, Start, cpu_build, find_installed
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
@@ -23,11 +22,15 @@ from factsweep.operators.engines.preference import (
 from factsweep.operators.engines.protocol import (
     Answer,
     Completion,
+    EngineKind,
     Request,
     Sampling,
     Scored,
     ScoreRequest,
+    Start,
     Thought,
+    cpu_build,
+    find_installed,
 )
 from factsweep.operators.engines.vllm.source import arguments
 from factsweep.operators.engines.vllm.start import load, switches

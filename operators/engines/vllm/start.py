@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from factsweep.operators.engines.engine_kind import Start, precision
+from factsweep.operators.engines.protocol import Start, precision
 
 if TYPE_CHECKING:
     from vllm import LLM

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import contains, key_length
 from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, bootstrap_ratios
-from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import TERMS, Counts, count_answers, pair_terms
+from factsweep.operators.metrics.shared.rows import TERMS, Counts, Metric, count_answers, pair_terms
 from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
 

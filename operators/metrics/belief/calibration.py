@@ -14,8 +14,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     bootstrap_ratio,
     relation_weights,
 )
-from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, pair_terms, ratio, table
+from factsweep.operators.metrics.shared.rows import Metric, Row, pair_terms, ratio, table
 from factsweep.operators.schemas import SETTING, columns
 
 BINS = columns("bins", *SETTING)

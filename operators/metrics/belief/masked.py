@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
+    Metric,
     count_answers,
     pair_terms,
     plain_rows,

@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.metrics.distractors.distractors import of_facts
-from factsweep.operators.metrics.shared.metric import Metric
-from factsweep.operators.metrics.shared.rows import Row, table
+from factsweep.operators.metrics.shared.rows import Metric, Row, table
 from factsweep.operators.schemas import SETTING, columns
 from factsweep.operators.seeds import keys
 

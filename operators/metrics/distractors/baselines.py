@@ -30,9 +30,9 @@ from factsweep.operators.metrics.distractors.distractors import (
     up_to,
     values,
 )
-from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
     Counts,
+    Metric,
     Row,
     count_answers,
     pair_terms,

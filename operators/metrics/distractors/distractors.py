@@ -12,8 +12,8 @@ from typing import Literal
 import polars as pl
 
 from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
-from factsweep.operators.metrics.shared.metric import Metric
 from factsweep.operators.metrics.shared.rows import (
+    Metric,
     Row,
     count_answers,
     pair_terms,

@@ -218,14 +218,10 @@ def join_names(*names: str | pl.Expr) -> pl.Expr:
 
 
 class Answers(NamedTuple):
-    """The answers to the prompts of some relations; `of` reads those of one.
-
-    `tables_of` reads all matched tables of one, by name.
-    """
+    """The answers to the prompts of some relations; `of` reads those of one."""
 
     relations: tuple[str, ...]
     of: Callable[[str], pl.DataFrame]
-    tables_of: Callable[[str], Mapping[str, pl.DataFrame]]
 
     def all(self) -> pl.DataFrame:
         """The answers of all relations."""

@@ -37,7 +37,7 @@ def refusal(rows: pl.DataFrame) -> str:
 def test_refusal_lists_expected_and_found_and_the_lines_of_the_entry_that_would_fit() -> None:
     message = refusal(pl.DataFrame(ROW))
     assert message.startswith("column rel_uri is missing, column sub_ent is missing, column obj_")
-    assert "  expected: rel_uri: str, template: str or list[str], is_manual: bool" in message
+    assert "  expected: rel_uri: str, template: str, is_manual: bool or int, sub_ent" in message
     assert "uuid?: str" in message
     assert "  found: predicate: str, template: str, is_manual: bool, head: str, tail_id" in message
     lines = [f"  {ours}: {{from: {theirs}}}" for ours, theirs in OTHER_NAMES.items()]

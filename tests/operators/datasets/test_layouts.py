@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.datasets.facts import Facts, counts
-from factsweep.operators.datasets.layouts import join_aliases
-from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
-from factsweep.operators.datasets.plain_tables import (
+from factsweep.operators.datasets.layouts import (
     check_aliases,
+    join_aliases,
     split_cells,
     warn_of_joined_cells,
 )
+from factsweep.operators.datasets.myriadlama import facts_from_rows, rows_from_facts
 from factsweep.operators.errors import InputError
 from tests.messages import naming
 
-PAIR = ("rel_uri", "sub_uri")
 COLUMNS = pl.exclude("uuid")
 
 
@@ -107,31 +106,6 @@ def test_plain_table_with_lists_keeps_ids_and_other_names_beside_their_objects()
         ]
 
 
-def test_plain_table_with_all_names_in_a_list_gathers_the_objects_of_its_rows(
-    subtests: pytest.Subtests,
-) -> None:
-    def bolivia(names: object, object_id: object) -> dict[str, object]:
-        return {"subject": "Bolivia", "object": names, "object_id": object_id}
-
-    sucre, la_paz = [["Sucre", "S"]], [["La Paz", "LP"]]
-    for first, second in (
-        (bolivia(sucre, ["Q2907"]), bolivia(la_paz, ["Q1491"])),
-        (bolivia(sucre, "Q2907"), bolivia(la_paz, "Q1491")),
-        (
-            bolivia(json.dumps(sucre), json.dumps(["Q2907"])),
-            bolivia(json.dumps(la_paz), json.dumps(["Q1491"])),
-        ),
-    ):
-        with subtests.test(object=first["object"], object_id=first["object_id"]):
-            facts = facts_from_rows(_plain(first, second))
-            assert [[*entity.values()] for entity in facts.pairs["objects"][0]] == [
-                ["Q2907", ["Sucre", "S"]],
-                ["Q1491", ["La Paz", "LP"]],
-            ]
-    with pytest.raises(InputError, match=r"row 1 .* give each object its id"):
-        facts_from_rows(_plain(bolivia(sucre, ["Q2907"]), bolivia(la_paz, ["Q1491", "Q2"])))
-
-
 def test_plain_table_whole_numbers_days_and_truth_values_are_their_texts() -> None:
     day = datetime.date(2020, 1, 1)
     for value, text in ((1945, "1945"), (day, "2020-01-01"), (True, "true"), ([7, 8], "7")):
@@ -149,7 +123,9 @@ _UNFIT: tuple[tuple[tuple[object, ...], str, tuple[str, ...]], ...] = (
     ((None, 1.5), "object", ("row 1", "1.5", "write a text")),
     (("Lima", "[1945, 1946]"), "object", ("row 1", "1945", "quotation marks")),
     (("Lima", '["Sucre", null]'), "object", ("row 1", "None")),
-    (('["Sucre"]', '[["La Paz"]]'), "object", ("row 1", "a list in a list")),
+    (('["Sucre"]', '[["La Paz"]]'), "object", ("row 1", "list of names")),
+    ((["a"],), "template", ("row 0", "one text")),
+    (('["a", "b"]',), "subject", ("row 0", "one text")),
     (("Lima", "[]"), "object", ("row 1", "is empty")),
     (("capital", '["capital"]'), "relation", ("row 1", "one text")),
     ((["capital"],), "relation", ("row 0", "one text")),
@@ -223,12 +199,6 @@ def test_plain_table_may_say_how_popular_a_fact_is_and_its_sample() -> None:
             facts_from_rows(_plain({"popularity": None}, {"popularity": wrong}))
 
 
-def per_pair(rows: pl.DataFrame) -> pl.DataFrame:
-    columns = [name for name in rows.columns if name not in (*PAIR, "template", "is_manual")]
-    firsts = [pl.col(name).first() for name in columns]
-    return rows.group_by(PAIR, maintain_order=True).agg("template", "is_manual", *firsts)
-
-
 def per_object(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.explode("obj_uris", "obj_ents", "obj_aliases")
 
@@ -250,7 +220,6 @@ def test_layouts_of_rows_say_the_same(
     texts = as_texts(rows, python=True)
     none = pl.Series([[]] * rows.height, dtype=pl.List(pl.Null))
     for name, other, expected in (
-        ("templates in a list", per_pair(rows), rows),
         ("a row per object", per_object(rows), rows),
         ("lists as Python writes them", texts, rows),
         ("lists as JSON writes them", as_texts(rows, python=False), rows),
@@ -268,29 +237,6 @@ def test_layouts_of_rows_say_the_same(
             if all(not isinstance(dtype, pl.List) for dtype in other.schema.values()):
                 other.write_csv(tmp_path / "rows.csv")
                 same(pl.read_csv(tmp_path / "rows.csv", infer_schema=False), expected)
-
-
-def test_layout_manual_templates_and_paraphrases_in_lists(rows: pl.DataFrame) -> None:
-    marks = rows.sort("is_manual", descending=True, maintain_order=True)
-    manual, other = (
-        per_pair(rows.filter(pl.col("is_manual") == mark)).select(*PAIR, pl.col("template"))
-        for mark in (True, False)
-    )
-    lists = per_pair(rows).drop("template", "is_manual")
-    for name, templates in (("manual_templates", manual), ("paraphrases", other)):
-        lists = lists.join(templates.rename({"template": name}), on=PAIR, maintain_order="left")
-    same(lists, marks.sort(pl.col("rel_uri").rank("dense"), maintain_order=True))
-
-
-def test_layout_all_names_of_subject_and_objects_in_lists(rows: pl.DataFrame) -> None:
-    objects = [
-        [[label, *other_names] for label, other_names in zip(labels, aliases, strict=True)]
-        for labels, aliases in rows.select("obj_ents", "obj_aliases").iter_rows()
-    ]
-    names = rows.with_columns(
-        sub_ent=pl.concat_list("sub_ent", "sub_aliases"), obj_ents=pl.Series(objects)
-    )
-    same(names.drop("sub_aliases", "obj_aliases"), rows)
 
 
 def test_layout_aliases_missing_leave_the_labels(rows: pl.DataFrame) -> None:

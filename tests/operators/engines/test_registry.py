@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED, Start, find_installed
+from factsweep.operators.engines.protocol import NOT_INSTALLED, Start, find_installed
 from factsweep.operators.engines.vllm.start import NO_ANSWER, load
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"

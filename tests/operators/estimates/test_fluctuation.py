@@ -7,7 +7,7 @@ import pytest
 from _simulation import Logits, Made, Sizes, drawn_answers, drawn_logit, popular, truth
 
 from factsweep.operators.estimates.components import FEW, noise, split_variance
-from factsweep.operators.estimates.fluctuation import APART, answers_per_template, fluctuation_sd
+from factsweep.operators.estimates.table import APART, answers_per_template, fluctuation_sd
 
 
 def made(*n_facts: int, n_templates: int = 20) -> Made:

@@ -11,7 +11,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from factsweep.operators.estimates.crossed import Crossed
-from factsweep.operators.estimates.fluctuation import fluctuation_sd
 from factsweep.operators.estimates.means import (
     ONCE,
     between_facts,
@@ -19,7 +18,7 @@ from factsweep.operators.estimates.means import (
     n_matching,
     variance_of_share,
 )
-from factsweep.operators.estimates.table import ESTIMATES, estimates, index_answers
+from factsweep.operators.estimates.table import ESTIMATES, estimates, fluctuation_sd, index_answers
 from factsweep.operators.metrics.belief.answers import fluctuation, match_counts
 from tests.operators.metrics.scalars import acc_at_1, consist, one_word_ratio
 

@@ -9,8 +9,7 @@ import yaml
 
 from factsweep.operators.datasets.facts import Facts, counts
 from factsweep.operators.schemas import PLACE
-from factsweep.operators.tables.belief_paper import NAMES, TABLES
-from factsweep.operators.tables.data_set import sizes
+from factsweep.operators.tables.data_set import NAMES, TABLES, sizes
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA, fill
 from tests.builders import ROOT, published_numbers

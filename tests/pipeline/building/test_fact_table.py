@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factsweep.operators.errors import FactsweepError
-from factsweep.pipeline.building import fact_table
+from factsweep.pipeline.building.facts import find_unshared_languages, read_table
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from tests.messages import naming
@@ -29,7 +29,7 @@ def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
     path.write_text(
         "Predicate, HEAD ,tail,Date,note,LANGUAGE\ncapital,Peru,Lima,2024-01-01,x, De\n"
     )
-    facts, notes = fact_table.read(path, "en")
+    facts, notes = read_table(path, "en")
     row = facts.row(0, named=True)
     assert [row[n] for n in ("relation", "subject", "object", "date", "language")] == [
         *("capital", "Peru", "Lima", "2024-01-01", "de")
@@ -48,7 +48,7 @@ def test_columns_of_other_names_are_guessed_and_said(tmp_path: Path) -> None:
 def test_a_column_called_row_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(_MORE.format("row", "7", "8"))
-    facts, notes = fact_table.read(path, "en")
+    facts, notes = read_table(path, "en")
     assert facts["row"].to_list() == [0, 1]
     assert "not read: row; " in notes[0]
 
@@ -56,7 +56,7 @@ def test_a_column_called_row_is_not_read(tmp_path: Path) -> None:
 def test_a_language_without_words_is_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(_MORE.format("language", "de", "German"))
-    facts, notes = fact_table.read(path, "en")
+    facts, notes = read_table(path, "en")
     assert facts["language"].to_list() == ["de", "german"]
     assert len(notes) == 1
     assert re.search(naming("'german'", "row 1", "german.yaml"), notes[0])
@@ -69,9 +69,9 @@ def test_a_wide_table_is_refused_with_what_makes_it_long(subject: str, tmp_path:
     with pytest.raises(
         FactsweepError, match=naming(path, "relation", "object", subject)
     ) as refusal:
-        fact_table.read(path, "en")
+        read_table(path, "en")
     exec(str(refusal.value).split("`")[1])
-    facts, _ = fact_table.read(tmp_path / "wide-long.csv", "en")
+    facts, _ = read_table(tmp_path / "wide-long.csv", "en")
     assert facts.select("relation", "subject", "object").rows() == [
         ("capital", "Peru", "Lima"),
         ("since", "Peru", "1535"),
@@ -95,7 +95,7 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path, subtests: pytest
     for content, words in _REFUSED:
         path.write_bytes(content)
         with subtests.test(named=words), pytest.raises(FactsweepError, match=naming(*words)):
-            fact_table.read(path, "en")
+            read_table(path, "en")
 
 
 def test_a_value_that_is_a_list_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -105,7 +105,7 @@ def test_a_value_that_is_a_list_is_named(tmp_path: Path, subtests: pytest.Subtes
         with subtests.test(column):
             path.write_text(json.dumps({**fact, column: ["x"]}))
             with pytest.raises(FactsweepError, match=naming(path, "row 0", column, "['x']")):
-                fact_table.read(path, "en")
+                read_table(path, "en")
 
 
 def test_a_value_of_another_type_than_text_is_named_or_read_as_it_is_written(
@@ -127,16 +127,16 @@ def test_a_value_of_another_type_than_text_is_named_or_read_as_it_is_written(
                 subtests.test(column=column, value=value, rows=len(rows)),
                 pytest.raises(FactsweepError, match=naming(path, place, column)),
             ):
-                fact_table.read(path, "en")
+                read_table(path, "en")
     path.write_text(json.dumps(fact).replace('"Lima"', "1.50"))
-    assert fact_table.read(path, "en")[0]["object"].to_list() == ["1.50"]
+    assert read_table(path, "en")[0]["object"].to_list() == ["1.50"]
 
 
 def test_languages_that_share_no_fact_are_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     rows = "P36,Perú,Lima,es,Q1\nP36,Peru,Lima,de,Q1\nHauptstadt,Peru,Lima,nl,Q1\n"
     path.write_text(f"relation,subject,object,language,subject_id\n{rows}P36,Peru,Lima,fr,\n")
-    notes = [*fact_table.find_unshared_languages(fact_table.read(path, "en")[0])]
+    notes = [*find_unshared_languages(read_table(path, "en")[0])]
     assert [note.split()[3] for note in notes] == ["nl", "fr"]
 
 

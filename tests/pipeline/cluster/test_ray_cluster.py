@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED, cpu_build
+from factsweep.operators.engines.protocol import NOT_INSTALLED, cpu_build
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster import job_request, ray_cluster
 from factsweep.pipeline.cluster import ray_cluster as cluster

@@ -13,8 +13,7 @@ import pytest
 
 from factsweep.operators.engines.endpoint import EndpointEngine
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
-from factsweep.pipeline.config.decoding import Samples
-from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.run import Run, Samples
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding import remaining_prompts

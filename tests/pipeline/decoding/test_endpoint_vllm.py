@@ -18,8 +18,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.endpoint import EndpointEngine
-from factsweep.operators.engines.engine_kind import Endpoint, Start
-from factsweep.operators.engines.protocol import Answer, Request, Sampling, Scored, score_requests
+from factsweep.operators.engines.protocol import (
+    Answer,
+    Endpoint,
+    Request,
+    Sampling,
+    Scored,
+    Start,
+    score_requests,
+)
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.expansion import expand

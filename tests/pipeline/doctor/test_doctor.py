@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from factsweep.operators.engines import ENGINES
-from factsweep.operators.engines.engine_kind import NOT_INSTALLED
+from factsweep.operators.engines.protocol import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cluster import machine_checks
 from factsweep.pipeline.cluster.machine_checks import Finding
@@ -25,7 +25,13 @@ from factsweep.pipeline.commands.command_line import main
 from factsweep.pipeline.config import model_metadata, settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
-from factsweep.pipeline.doctor import examination, model, stores
+from factsweep.pipeline.doctor import examination, model
+from factsweep.pipeline.doctor.examination import (
+    check_room,
+    check_shared,
+    check_store,
+    marker_file,
+)
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.store import Store
@@ -232,13 +238,13 @@ def test_store_that_would_lose_or_double_work_is_named(
         (Refusing, "written and read", "Access Denied"),
     ]
     for kind, check, expected in worlds:
-        assert expected in state(stores.check_store(kind(str(tmp_path))), check), check
-    findings = stores.check_store(Keeping(str(tmp_path / "kept")))
+        assert expected in state(check_store(kind(str(tmp_path))), check), check
+    findings = check_store(Keeping(str(tmp_path / "kept")))
     assert re.search(naming("fails", "Access Denied"), state(findings, "files are dropped"))
     paths = [path for path in tmp_path.rglob("*") if path.is_file() and "kept" not in path.parts]
     assert len(paths) <= 1  # of the store that forgets one
     monkeypatch.setattr(Store, "free", lambda _: 10**9)
-    assert "fails: 1 GB" in state(stores.check_store(Store(str(tmp_path))), "free")
+    assert "fails: 1 GB" in state(check_store(Store(str(tmp_path))), "free")
 
 
 def test_disk_without_room_for_what_the_run_will_write_is_named(
@@ -248,12 +254,12 @@ def test_disk_without_room_for_what_the_run_will_write_is_named(
     unfinished, check = small_settings("seed=1"), "room for the run"
     for free, expected in {10**12: "holds: 0.00 GB to write for ", 100: "fails: 0.00 GB"}.items():
         monkeypatch.setattr(Store, "free", lambda _, free=free: free)
-        assert state(stores.check_room(unfinished), check).startswith(expected)
-    assert "holds" in state(stores.check_room(finished.run), check)  # nothing is left to write
+        assert state(check_room(unfinished), check).startswith(expected)
+    assert "holds" in state(check_room(finished.run), check)  # nothing is left to write
     unknown = small_settings(f"benchmark.path={unfinished.artifacts}/nowhere.parquet")
-    assert re.search(naming("warns", "nowhere.parquet"), state(stores.check_room(unknown), check))
+    assert re.search(naming("warns", "nowhere.parquet"), state(check_room(unknown), check))
     monkeypatch.setattr(Store, "free", lambda _: None)
-    assert not list(stores.check_room(unfinished))  # a bucket
+    assert not list(check_room(unfinished))  # a bucket
 
 
 def test_model_and_engine_are_judged_as_a_run_would(
@@ -287,9 +293,9 @@ def test_node_with_another_folder_in_place_of_the_drivers_is_named(
     small_settings: Settings, tmp_path: Path
 ) -> None:
     run, other = (small_settings(f"artifacts={tmp_path}/{name}") for name in ("a", "b"))
-    with stores.marker_file(run) as marker:
-        assert stores.check_shared(run, marker).state == "holds"
-        assert re.search(naming("fails", other.artifacts), str(stores.check_shared(other, marker)))
+    with marker_file(run) as marker:
+        assert check_shared(run, marker).state == "holds"
+        assert re.search(naming("fails", other.artifacts), str(check_shared(other, marker)))
 
 
 def test_nodes_that_are_late_silent_or_unlike_are_named(
@@ -430,7 +436,7 @@ def test_every_check_has_a_row_in_the_documentation(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     nvidia_smi(tmp_path, h100())
     run = small_settings(f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
-    with stores.marker_file(run) as marker:
+    with marker_file(run) as marker:
         names = {finding.check for finding in examination.examine(run)}
         names |= {finding.check for finding in examination.of_node(run, True, marker)}
     names |= {"nodes", "nodes differ", "looked at"}

@@ -25,8 +25,7 @@ from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.results.record import METRICS, NAME
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming

@@ -9,8 +9,7 @@ import pytest
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.runs.run import repair
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 

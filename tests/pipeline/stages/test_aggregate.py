@@ -13,8 +13,7 @@ from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.plan import Plan
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.pipeline.here import complete, overwrite
 

@@ -14,8 +14,7 @@ from polars.testing import assert_frame_equal
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.clozes import Distractors
-from factsweep.pipeline.config.benchmark import Benchmark, Sweep
-from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.run import Benchmark, Run, Sweep
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.runs.prompts import each as prompts_of

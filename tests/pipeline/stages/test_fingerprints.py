@@ -17,9 +17,8 @@ from factsweep.operators.prompts.masked import Masked
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES, Plausibility
 from factsweep.operators.prompts.setting import Setting
 from factsweep.pipeline.config.cluster import RayJob
-from factsweep.pipeline.config.decoding import Baselines, Samples
 from factsweep.pipeline.config.recipe import NoNumber, declarations
-from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.run import Baselines, Run, Samples
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights

@@ -15,9 +15,8 @@ from factsweep.pipeline.stages import match, question
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.stages.step import check_inputs, check_planned
-from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.integrity import quarantine, quarantine_all
-from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.damage import pack_otherwise

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from factsweep.operators.engines.preference import Preferred, PreferRequest, log_sum
 from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
 from factsweep.operators.errors import InputError
-from factsweep.operators.methods.ability import PREFER
+from factsweep.operators.methods.method import PREFER
 from factsweep.operators.prompts.expansion import longest_text
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config.run import Run
@@ -26,8 +26,7 @@ from factsweep.pipeline.inputs import models
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.prefer import Continue, Prefer
 from factsweep.pipeline.stages.question import Question
-from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.recipe import Recipe
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import decode_here

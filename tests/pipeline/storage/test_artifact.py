@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.integrity import (
     check_content,
     find_outdated,
@@ -20,7 +20,6 @@ from factsweep.pipeline.storage.integrity import (
     quarantine_all,
 )
 from factsweep.pipeline.storage.lookup import find_artifact, open_artifact
-from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.shard import Place, encode
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming

@@ -3,7 +3,7 @@
 import pytest
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.pipeline.storage.json_files import Stored, from_json, to_json
+from factsweep.pipeline.storage.store import Stored, from_json, to_json
 from tests.messages import naming
 
 FILE = Stored("here/f.json", "f.json")

@@ -16,10 +16,9 @@ import pytest
 
 from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.storage import lease
-from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.integrity import quarantine
 from factsweep.pipeline.storage.lease import Holder, Writer, this_process
-from factsweep.pipeline.storage.recipe import Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 

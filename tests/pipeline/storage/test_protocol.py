@@ -11,9 +11,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.lease import Writer
-from factsweep.pipeline.storage.recipe import Recipe
 from tests.pipeline.storage import explorer
 from tests.pipeline.storage.all_orders import Explorer, Memory, Witness, over, short_waits
 from tests.pipeline.storage.explorer import looks_second, named

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.storage.recipe import Recipe, differences
+from factsweep.pipeline.storage.artifact import Recipe, differences
 from tests.messages import naming
 
 RECIPE = Recipe("relations", 1, {"seed": 0, "sampling": {"n": 1}}, {"facts": "f0"})

@@ -12,8 +12,8 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage import shard
-from factsweep.pipeline.storage.json_files import Stored
 from factsweep.pipeline.storage.shard import Place, decode, encode
+from factsweep.pipeline.storage.store import Stored
 from tests.messages import naming
 
 PLACE = Place("relations", "f1", "relations/all")

@@ -27,7 +27,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import Compared
 from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.studies import night as nightly
-from factsweep.pipeline.studies import study_runner
+from factsweep.pipeline.studies import study as study_module
 from factsweep.pipeline.studies.study import study
 from tests.messages import naming
 from tests.pipeline.here import labelled_prompts
@@ -291,7 +291,7 @@ def test_nightly_nothing_changed_reuses_the_answers_and_says_so(
     def here(run: Run) -> pl.DataFrame:
         return report.write(compute_here(run), {"total": 0})
 
-    monkeypatch.setattr(study_runner, "compute", here)
+    monkeypatch.setattr(study_module, "compute", here)
     wide = {"smallest_difference": 0.3, "min_facts": 13}
     nightly_path = written(runs=[small], fresh=False, comparison=wide)
     folders = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
@@ -323,7 +323,7 @@ def test_nightly_run_that_fails_ends_the_night_when_the_others_are_measured(
             kind = {"first": DecodingError, "second": InputError}[run.model.name]
             raise kind(f"no engine of {run.model.name} was ready.")
 
-    monkeypatch.setattr(study_runner, "compute", compute)
+    monkeypatch.setattr(study_module, "compute", compute)
     nightly_path = written(
         runs=[[*small, f"model.name={name}"] for name in ("first", "second", "third")]
     )

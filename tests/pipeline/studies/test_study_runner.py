@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.config.run import Run
-from factsweep.pipeline.studies import study_runner
+from factsweep.pipeline.studies import study as study_module
 from factsweep.pipeline.studies.study import study
 
 FAKE = (
@@ -37,14 +37,14 @@ def run_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if run.model.id == "bea":
             raise DecodingError("it does not load.")
 
-    monkeypatch.setattr(study_runner, "compute", compute)
-    monkeypatch.setattr(study_runner, "estimate", compute)
+    monkeypatch.setattr(study_module, "compute", compute)
+    monkeypatch.setattr(study_module, "estimate", compute)
     return names
 
 
 def ask(folder: Path, *overrides: str, **fields: Any) -> list[str]:
     places = [f"artifacts={folder}/artifacts", f"results={folder}/results"]
-    failures = study_runner.ask(study("some", [*FAKE, *places, *overrides], **fields))
+    failures = study_module.ask_members(study("some", [*FAKE, *places, *overrides], **fields))
     return [failure.label for failure in failures]
 
 

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from factsweep.operators.engines.endpoint import EndpointEngine
-from factsweep.operators.engines.engine_kind import Endpoint, Start
 from factsweep.operators.engines.preference import PreferRequest
 from factsweep.operators.engines.protocol import (
     Answer,
+    Endpoint,
     Refused,
     Request,
     Sampling,
     ScoreRequest,
+    Start,
     Thinking,
 )
 from factsweep.operators.errors import InputError
@@ -488,19 +489,6 @@ def test_endpoint_that_answers_no_prompt_ends_the_run_with_one_sentence(
     assert all(part in message for part in parts), message
     assert KEY not in message
     assert len(calls) <= n_calls
-
-
-def test_endpoint_that_answers_another_prompt_is_asked_so_once() -> None:
-    probes = list[str]()
-
-    def serve(request: dict[str, Any]) -> Said:
-        if "number" in (prompt := prompt_of(request)):
-            return error(400, "unsuitable")
-        probes.append(prompt)
-        return well(request)
-
-    assert {result.reason for result in ask(serve, 5)} == {"bad_request"}
-    assert len(probes) == 1
 
 
 def test_endpoint_redirect_is_not_followed() -> None:

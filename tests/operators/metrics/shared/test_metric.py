@@ -9,7 +9,7 @@ import pytest
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.metrics.comparing import paired
-from factsweep.operators.metrics.shared.metric import Metric, headings, higher_is_better
+from factsweep.operators.metrics.shared.rows import Metric, headings, higher_is_better
 from factsweep.operators.pages.page import terms_of
 from factsweep.operators.schemas import empty
 
