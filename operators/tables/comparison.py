@@ -197,7 +197,7 @@ def lives_table(counts: pl.DataFrame, part: str, labels: Mapping[str, str]) -> p
     by = counts.columns[0]
     wide = counts.pivot("life", index=by, values="n_pairs", aggregate_function="first")
     kinds = [kind for kind in KINDS if kind in wide.columns]
-    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort(by, nulls_last=False)
+    rows = wide.with_columns(pl.col(kinds).fill_null(0)).sort(by)
     label = label_of(pl.col(by).cast(pl.String), labels).fill_null("all")
     return rows.select(label.alias(part), *kinds)
 

@@ -77,7 +77,7 @@ def by_sample(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> p
     sample = pl.col("slice").str.extract("^sample=(.*)$")
     rows = pivot.stack_sources(metrics, published).with_columns(sample=sample).drop_nulls("sample")
     table = _table(rows, "sample", "source")
-    return table.sort(*SETTING, "sample", "source", nulls_last=False)
+    return table.sort(*SETTING, "sample", "source")
 
 
 def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
@@ -105,7 +105,7 @@ def configurations(taus: pl.DataFrame) -> pl.DataFrame:
     columns["τ"] = _TAU.dashed(pl.col("tau"))
     measure = _printed_measure(pl.col("measure")).alias("measure")
     table = complete.select(*SETTING, measure, "fold", "hyperparameters", **columns, facts="n")
-    return table.sort(*SETTING, "measure", "fold", nulls_last=False)
+    return table.sort(*SETTING, "measure", "fold")
 
 
 def missing(table: pl.DataFrame) -> pl.DataFrame:
@@ -161,7 +161,7 @@ def _per_measure(
     # A baseline is the same under every retrieval.
     first = cells.unique([*keys, "metric"], keep="first", maintain_order=True)
     pivoted = first.pivot("metric", index=keys, values="text", maintain_order=True)
-    return pivoted.sort(order, nulls_last=False)
+    return pivoted.sort(order)
 
 
 def _printed_measure(measure: pl.Expr) -> pl.Expr:

@@ -61,7 +61,7 @@ def headline(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl
         shots=pl.col("setting").str.extract(r"^([0-9]+)").cast(pl.Int64),
     ).sort("shots", pl.col("metric").cast(pl.Enum(letters)))
     table = pivot.pivot(cells, keys, cells["heading"].unique(maintain_order=True), missing=None)
-    return pivot.join_columns(table.sort(keys, nulls_last=False), counts, keys)
+    return pivot.join_columns(table.sort(keys), counts, keys)
 
 
 def by_relation(

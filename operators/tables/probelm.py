@@ -94,7 +94,7 @@ def ranking(table: pl.DataFrame) -> pl.DataFrame:
     text = pl.coalesce(pl.when(column != DASH).then(column) for column in columns)
     rows = rows.with_columns(number=text.cast(pl.Float64)).drop_nulls("number")
     place = pl.col("number").rank("min", descending=True).over(groups)
-    rows = rows.with_columns(place=place).sort(*groups, "place", "model", nulls_last=False)
+    rows = rows.with_columns(place=place).sort(*groups, "place", "model")
     return rows.select(*groups, "model", Plausibility=pl.format("{} ({})", text, "place"))
 
 
@@ -164,7 +164,7 @@ def _table(
     counts = first.unique(keys, maintain_order=True).select(*keys, groups="n", failed="n_failed")
     order = pl.col("source").cast(pl.Enum([MEASURED, PUBLISHED, OTHER_FACTS, RANDOM]))
     table = pivot.join_columns(pivot.pivot(_cells(rows, keys), keys, _HEADINGS), counts, keys)
-    table = table.sort("frame", *_NAMES, order, nulls_last=False)
+    table = table.sort("frame", *_NAMES, order)
     return table.with_columns(pl.col("frame") + _mark(cutoffs))
 
 

@@ -39,7 +39,7 @@ def harness_results(
     models = metrics["model"].unique().to_list()
     if len(models) != 1:
         raise InputError(f"metrics are of the models {sorted(models)}; give those of one run.")
-    ordered = metrics.sort(_PLACE, nulls_last=False, maintain_order=True)
+    ordered = metrics.sort(_PLACE, maintain_order=True)
     tasks: dict[str, pl.DataFrame] = {}
     groups: dict[str, list[str]] = {}
     for (benchmark, setting, part), rows in ordered.group_by(_PLACE, maintain_order=True):

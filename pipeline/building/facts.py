@@ -334,9 +334,7 @@ def find_unshared_languages(facts: pl.DataFrame) -> Iterator[str]:
     """The languages that share no fact with the first: a study would compare nothing."""
     subject = pl.col("subject_id") if "subject_id" in facts.columns else pl.col("subject")
     subjects = facts.select("language", "relation", subject=subject.fill_null(pl.col("subject")))
-    first, *other_languages = subjects.partition_by(
-        "language", include_key=True, maintain_order=True
-    )
+    first, *other_languages = subjects.partition_by("language", maintain_order=True)
     for other in other_languages:
         if other.join(first, on=["relation", "subject"], how="semi").is_empty():
             yield (

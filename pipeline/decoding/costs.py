@@ -297,7 +297,7 @@ def cost_table(spent: pl.DataFrame) -> pl.DataFrame:
     table = rows.group_by("stage", "setting", maintain_order=True).agg(sums)
     engine = pl.col("prompt_tokens").is_not_null()
     hours = pl.when(pl.col("gpu_seconds") > 0).then("gpu_seconds").otherwise("core_seconds") / 3600
-    return table.sort("setting", nulls_last=False, maintain_order=True).select(
+    return table.sort("setting", maintain_order=True).select(
         "setting",
         "stage",
         *(COUNT.column(pl.col(name)).alias(name.replace("_", " ")) for name in _COUNTS),

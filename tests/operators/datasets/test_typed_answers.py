@@ -1,5 +1,6 @@
 """Dates, numbers and quantities: which answers are right, and that each form of a value is read."""
 
+import calendar
 import datetime
 from decimal import Decimal
 
@@ -106,6 +107,15 @@ def test_answer_that_is_a_label_is_right_though_the_label_is_no_value() -> None:
     tables = matcher(answers, {"samples": answers.select("prompt_id", "text")})
     assert tables["answers"]["correct"].to_list() == [True] * 5 + [False] * 2
     assert tables["calibration"]["confidence"].to_list() == [1.0] * 7
+
+
+def test_date_exists_where_the_longest_year_has_its_day() -> None:
+    for month in range(1, 13):
+        longest = calendar.monthrange(2000, month)[1]
+        existing = [day for day in range(35) if Date(1879, month, day).exists]
+        assert existing == [*range(longest + 1)], month
+    assert Date(1879, 0, 0).exists
+    assert not Date(1879, 13, 1).exists
 
 
 @given(

@@ -126,6 +126,16 @@ def test_kamel_estimates_of_all_queries_are_its_numbers() -> None:
             assert row[end] == pytest.approx(value[row["metric"]]), row["metric"]
 
 
+def test_kamel_f1_where_precision_is_recall_has_their_interval() -> None:
+    facts = queries(4, 6)
+    answers = said(facts).with_columns(pl.col("text").str.replace("; more", ""))
+    rows = kamel_estimates(answers, facts, full(queries(4, 30)), seed=1, n_rounds=2)
+    precision, recall, f1 = rows.select("value", "ci_low", "ci_high").head(3).rows()
+    assert precision == recall
+    assert f1 == pytest.approx(precision)
+    assert f1[1] < f1[0] < f1[2]
+
+
 def others_hold_these(rows: pl.DataFrame) -> bool:
     """Whether no interval of other facts is narrower than that of the full run's."""
     inside = (pl.col("ci_low") <= pl.col("full_low")) & (pl.col("full_high") <= pl.col("ci_high"))

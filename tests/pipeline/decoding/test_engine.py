@@ -127,7 +127,7 @@ def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
     engine = Clocked(Engine(clock))
     with ThreadPoolExecutor(1, "another") as another:
         with pytest.raises(RuntimeError, match=naming("thread another_0")):
-            another.submit(list, engine.answers("abc")).result()
+            another.submit(next, engine.answers("abc")).result()
         answers = engine.answers("abc")
         assert next(answers) == "a"
         with pytest.raises(RuntimeError, match="not its own"):

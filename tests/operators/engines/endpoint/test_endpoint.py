@@ -491,6 +491,19 @@ def test_endpoint_that_answers_no_prompt_ends_the_run_with_one_sentence(
     assert len(calls) <= n_calls
 
 
+def test_endpoint_that_answers_another_prompt_is_asked_so_once() -> None:
+    probes = list[str]()
+
+    def serve(request: dict[str, Any]) -> Said:
+        if "number" in (prompt := prompt_of(request)):
+            return error(400, "unsuitable")
+        probes.append(prompt)
+        return well(request)
+
+    assert {result.reason for result in ask(serve, 5)} == {"bad_request"}
+    assert len(probes) == 1
+
+
 def test_endpoint_redirect_is_not_followed() -> None:
     with serving(well) as elsewhere:
         place = {"location": f"{elsewhere.url}/chat/completions"}
