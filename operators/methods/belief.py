@@ -23,12 +23,7 @@ from factsweep.operators.metrics.belief.answers import DRAWS, By, Condensed
 from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
-from factsweep.operators.metrics.comparing.paired import (
-    Unit,
-    paired_calibration_terms,
-    paired_terms,
-    unit_of,
-)
+from factsweep.operators.metrics.comparing.paired import matched_terms, unit_of
 from factsweep.operators.metrics.shared.rows import count_answers
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
@@ -130,18 +125,6 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     return pl.concat(rows_of_parts)
 
 
-def _terms(
-    first: method.Tables, second: method.Tables, unit: Unit, robust_share: float, *, by: By
-) -> pl.DataFrame:
-    """The terms of the answers, and of the confidences where both runs have any."""
-    answers = first["answers"], second["answers"]
-    terms = paired_terms(*answers, robust_share=robust_share, by=by, unit=unit)
-    sampled = first["calibration"], second["calibration"]
-    if any(rows.is_empty() for rows in sampled):
-        return terms
-    return pl.concat([terms, paired_calibration_terms(*sampled, unit=unit_of(*sampled))])
-
-
 def _compare_confidences(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.DataFrame:
     """The metrics that order the prompts by confidence, where both runs have confidences."""
     if first.is_empty() or second.is_empty():
@@ -152,7 +135,7 @@ def _compare_confidences(first: pl.DataFrame, second: pl.DataFrame, n_rounds: in
 def build_compare(by: By) -> method.Compare:
     """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
     return method.Compare(
-        terms=partial(_terms, by=by),
+        terms=partial(matched_terms, by=by),
         evidence=lambda tables: evidence(
             tables["answers"], tables.get("sampled"), tables["calibration"]
         ),

@@ -11,12 +11,16 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.answers import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import METRICS
-from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare
+from factsweep.operators.metrics.comparing.comparison import (
+    COMPARISON,
+    adjust_p_values,
+    compare,
+)
 from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
 from factsweep.operators.metrics.comparing.paired import (
     Shared,
     count_shared,
-    paired_terms,
+    matched_terms,
     unit_between,
 )
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
@@ -95,7 +99,7 @@ _DEFAULTS = {
     "as": "text",
     "system": "instruction",
 }
-_ROBUST = 0.9  # coverage_robust is no row of the table
+_ROBUST = 0.9  # as `compare` has it: the metrics that are not shown count for p (Holm), too
 
 
 class Pair(NamedTuple):
@@ -178,14 +182,14 @@ def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.Da
     unit = unit_between(both_answers, templates_alone=pair.effect == "templates")
     terms, counts = [], []
     for relation in relations:
-        first_answers, second_answers = first.of(relation), second.of(relation)
-        counts.append(count_shared(first_answers, second_answers))
-        terms.append(paired_terms(first_answers, second_answers, robust_share=_ROBUST, unit=unit))
+        tables = first.tables_of(relation), second.tables_of(relation)
+        counts.append(count_shared(*(matched["answers"] for matched in tables)))
+        terms.append(matched_terms(*tables, unit, _ROBUST))
     total = Shared.total(counts)
     if not total.facts:
         return EFFECTS.to_frame()
-    compared_terms = pl.concat(terms).filter(pl.col("metric").is_in(_COMPARED))
-    rows = compare(compared_terms, seed=0, n_rounds=n_rounds)
+    rows = compare(pl.concat(terms), seed=0, n_rounds=n_rounds)
+    rows = adjust_p_values(rows, ACC_AT_1.name).filter(pl.col("metric").is_in(_COMPARED))
     constants = {
         "effect": pair.effect,
         "from": str(pair.first),

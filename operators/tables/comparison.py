@@ -6,6 +6,7 @@ from types import MappingProxyType
 import polars as pl
 
 from factsweep.operators.metrics.belief.knowledge_state import STATES
+from factsweep.operators.metrics.comparing.comparison import P_JUDGED
 from factsweep.operators.metrics.comparing.curve import ALONG, KINDS
 from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
 from factsweep.operators.metrics.shared.rows import headings
@@ -17,7 +18,7 @@ from factsweep.operators.tables.shared.numbers import (
     decimal,
     difference,
     number,
-    p_holm,
+    p_values,
 )
 from factsweep.operators.tables.shared.pivot import label_of, relation_name
 
@@ -90,7 +91,10 @@ def differences_figure(
     margin: float | None = None,
     relation_labels: Mapping[str, str] = _NO_LABELS,
 ) -> "Figure":
-    """The difference of one metric by relation; filled: p (Holm) ≤ `alpha`; grey: `margin`."""
+    """The difference of one metric by relation; filled: p ≤ `alpha`; grey: `margin`.
+
+    Over all, the p-value of the main metric is not adjusted; those of relations are (Holm).
+    """
     overall = comparison.filter(pl.col("relation_id").is_null(), metric=metric)
     rows = pl.concat([overall, _relations(comparison, metric)]).drop_nulls("difference")
     labels = rows.select(_name_relations(relation_labels)).to_series().replace("", "all relations")
@@ -102,14 +106,11 @@ def differences_figure(
     colour, marker = SERIES[0]
     places = pl.Series(range(rows.height), dtype=pl.Float64)
     axes.hlines(places, rows["ci_low"], rows["ci_high"], color=colour)
-    beyond = rows["p_holm"].fill_null(1) <= alpha
+    beyond = rows.select(P_JUDGED.fill_null(1) <= alpha).to_series()
     for chosen, face, sign in ((beyond, colour, "≤"), (~beyond, "white", ">")):
-        x, y, label = (
-            rows["difference"].filter(chosen),
-            places.filter(chosen),
-            f"p {sign} {alpha:g}",
-        )
-        axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=f"{label} (Holm)")
+        x, y = rows["difference"].filter(chosen), places.filter(chosen)
+        label = f"p {sign} {alpha:g} (of relations: Holm)"
+        axes.plot(x, y, marker, color=colour, markerfacecolor=face, label=label)
     if rows.height > 1:
         axes.axhline(0.5, color="0.8", linewidth=1)
     canvas.legend_below(figure, 3)
@@ -156,9 +157,16 @@ _CURVE = pl.col("shares").list.eval(
 )
 
 # What a study draws and prints: one row per run and setting, at its place along the axis.
-# `estimated` is the share of the prompts that were asked; null: all.
+# `difference` is to the reference, with the interval and the p-value of their comparison; `p_holm`
+# is adjusted over the runs. `estimated` is the share of the prompts that were asked; null: all.
+_NUMBERS = ("difference", "difference_low", "difference_high", "p", "p_holm", "estimated")
 POINTS = pl.Schema(
-    [("setting", pl.String), ("at", pl.Float64), *ALONG.items(), ("estimated", pl.Float64)]
+    [
+        ("setting", pl.String),
+        ("at", pl.Float64),
+        *ALONG.items(),
+        *((name, pl.Float64) for name in _NUMBERS),
+    ]
 )
 
 
@@ -166,11 +174,11 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     """The runs in the order of the axis, one row per setting and run, as texts (columns: POINTS).
 
     The band holds for all runs of a setting at once; that of a run alone is its own interval. What
-    would say one thing everywhere is left out: one setting, all prompts asked.
+    would say one thing everywhere is left out: one setting, all prompts asked, one run adjusted.
 
     >>> row = {"setting": "zero-shot", "label": "step-2", "at": 2.0, "value": 0.5, "ci_low": 0.4,
     ...     "ci_high": 0.6, "band_low": 0.35, "band_high": 0.65, "difference": 0.25,
-    ...     "p_holm": 0.01, "rank_low": 1, "rank_high": 2, "estimated": None}
+    ...     "p": 0.01, "p_holm": 0.01, "rank_low": 1, "rank_high": 2, "estimated": None}
     >>> along_table(pl.DataFrame([row], POINTS), "step", "Acc@1", "step-1").row(0)
     ('step-2', '2', '.5000', '.3500–.6500', '+.2500', '.0100', '1–2')
     """
@@ -179,6 +187,9 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
     share = pl.format("{}%", (100 * pl.col("estimated")).round(2)).fill_null("all")
     position = pl.col("at").map_elements(lambda position: f"{position:g}", return_dtype=pl.String)
     several, ranked = points["setting"].n_unique() > 1, points["rank_low"].count() > 0
+    p = p_values()
+    if points.group_by("setting").agg(pl.count("p")).filter(pl.col("p") > 1).is_empty():
+        del p["p (Holm)"]
     return points.select(
         *(["setting"] if several else []),
         pl.col("label").alias("run"),
@@ -186,7 +197,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         SHARE.dashed(pl.col("value")).alias(metric),
         SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
-        p_holm(),
+        *(column.alias(heading) for heading, column in p.items()),
         *([rank.alias("rank")] if ranked else []),
         *([share.alias("prompts asked")] if points["estimated"].count() else []),
     )

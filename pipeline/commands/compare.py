@@ -44,7 +44,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     compare.add_argument("--by", help=paired, choices=["prompt", "fact"])
     differ = "compare even if they differ in more than model, setting and seed; tables are marked"
     compare.flag("--anyway", differ)
-    fails = "exit with 3 after a regression, with 4 where the evidence is not enough"
+    fails = "FIRST is the baseline: exit with 3 after a regression, with 4 without enough evidence"
     compare.flag("--gate", fails)
 
 
@@ -59,7 +59,8 @@ def _compare(args: argparse.Namespace) -> int:
     comparison = settings(dict(map(_parse_override, other_overrides(args))))
     results = places(args)["results"]
     out = args.out or below(results, f"compare/{safe_names.comparison_folder(*map(_folder, runs))}")
-    pairs = compare_runs(*runs, results, comparison, anyway=args.anyway, unit=args.by)
+    options = {"anyway": args.anyway, "unit": args.by, "is_baseline": args.gate}
+    pairs = compare_runs(*runs, results, comparison, **options)
     outcomes = _write(pairs, out)
     if not args.gate or outcomes <= {"no change", "improvement"}:
         return 0
@@ -86,9 +87,10 @@ def _write(comparisons: "Iterable[Compared]", out: str) -> set[str]:
             print(f"asked differently: {line}")
         for line in pair.departures:
             print(f"(!) differs in more than model, setting and seed: {line}")
-        for name in ("headline", "moves"):
-            print(fit_to_terminal(markdown(result.report.tables[name])))
-        print(f"{result.verdict.outcome}: {result.verdict.reason}")
+        print(fit_to_terminal(markdown(result.report.tables["headline"])))
+        print(f"{result.p_note}\n")
+        print(fit_to_terminal(markdown(result.report.tables["moves"])))
+        print(result.conclusion)
         print(lost_and_gained(result.lost, result.n_gained))
         print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
         outcomes.add(result.verdict.outcome)

@@ -16,8 +16,8 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     state_moves,
 )
 from factsweep.operators.metrics.comparing.comparison import (
+    adjust_p_values,
     compare,
-    correct_p_values,
     count_gained_and_lost,
 )
 from factsweep.operators.metrics.comparing.paired import (
@@ -29,12 +29,14 @@ from factsweep.operators.metrics.comparing.paired import (
 )
 from factsweep.operators.metrics.comparing.verdict import (
     HIGHER_IS_BETTER,
+    SIDES,
     Bar,
     Verdict,
     judge_rows,
     judge_runs,
 )
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
+from factsweep.operators.metrics.shared.metric import headings
 from factsweep.operators.prompts.expansion import names
 from factsweep.operators.tables import comparison as tables
 from factsweep.operators.wording import suggestion
@@ -46,6 +48,13 @@ from factsweep.pipeline.storage.artifact import differences
 
 # Fields that may differ: the model itself, its answers' file, and the name of the night.
 _MODEL_FIELDS = {"model", "answers", "repetition"}
+# Fields that are known of an engine, and not of a server; and the prompts that are sampled, which
+# servers are spared: confidences are compared where both runs have any.
+_KNOWN = ("software.", "determinism:", "environment", "n_prompts:")
+_ANSWERED_BY = {
+    "engine": "by an engine of this project",
+    "server": "by a server, whose software and precision are unknown",
+}
 # Fields of the recipe of prompts that say how facts are asked.
 _ASKED = ("setting.", "seed:")
 
@@ -56,7 +65,7 @@ class Pair:
 
     first: PastBranch
     second: PastBranch
-    asked: tuple[str, ...]  # differences of the prompts
+    asked: tuple[str, ...]  # differences of the prompts, and of who answers them
     departures: tuple[str, ...]  # other differences, except those of the model
 
     @property
@@ -149,6 +158,10 @@ def pair_branches(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pai
     lines = list(_differences(first, second))
     asked_lines = [line for line in lines if line.removeprefix("prompts ").startswith(_ASKED)]
     departures = [line for line in lines if line not in asked_lines]
+    if {first.answered_by, second.answered_by} == {"engine", "server"}:
+        departures = [line for line in departures if not line.partition(" ")[2].startswith(_KNOWN)]
+        answerers = (_ANSWERED_BY[branch.answered_by] for branch in (first, second))
+        asked_lines.append(f"answered {' → '.join(answerers)}")
     if departures and not anyway:
         raise InputError(
             f"{first.run} ({first.setting}) and {second.run} ({second.setting}) differ in more "
@@ -203,6 +216,20 @@ class Compared:
     flip_rates: tuple[float | None, float | None] = (None, None)
 
     @property
+    def conclusion(self) -> str:
+        """The verdict in words, with its reason."""
+        (outcome, reason), (first, second) = self.verdict, self.pair.names
+        verdict = f"{second} is {outcome} than {first}" if outcome in SIDES else outcome
+        return f"{verdict}: {reason}"
+
+    @property
+    def p_note(self) -> str:
+        """Which p-values of the table `headline` are adjusted."""
+        measure = self.pair.first.how.measure
+        main = headings(measure.metrics)[measure.main_metric]
+        return f"p of {main}, the main metric, is not adjusted; p (Holm) adjusts the further ones."
+
+    @property
     def lost(self) -> tuple[str, ...]:
         """The facts that only the first run knows, the largest change first."""
         rows = self.report.tables["facts"].filter(change="lost")
@@ -238,8 +265,11 @@ def compare_runs(
     *,
     anyway: bool,
     unit: Unit | None = None,
+    is_baseline: bool = False,
 ) -> Iterator[Compared]:
     """Compare two runs, named as RUN or RUN:SETTING; `unit` defaults to that of Pair.
+
+    The first `is_baseline` if the verdict is to say whether the second is worse.
 
     Raises:
         InputError: there is no such run or setting, nothing to pair, no relation in common, or two
@@ -253,11 +283,20 @@ def compare_runs(
                 f"{first_branch.run} and {second_branch.run} have no relation in common; compare "
                 "runs over the same data."
             )
-        yield _compare(pair, unit or pair.unit, options)
+        yield _compare(pair, unit or pair.unit, options, is_baseline=is_baseline)
+
+
+def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) -> dict[str, Any]:
+    """The main metric over all in two settings (columns: COMPARISON), as in `compare_runs`."""
+    pair = pair_branches(first, second, anyway=True)
+    unit, main_metric = pair.unit, first.how.measure.main_metric
+    terms = (pair.method.terms(*tables, unit, 1.0) for tables in _tables_by_relation(pair))
+    rows = pl.concat(rows.filter(metric=main_metric) for rows in terms)
+    return compare(rows, seed=0, n_rounds=n_rounds).row(0, named=True)
 
 
 @single_threaded_blas()
-def _compare(pair: Pair, unit: Unit, options: Comparison) -> Compared:
+def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> Compared:
     paired, changes, counts = _by_relation(pair, unit, options)
     summed = compare(paired, seed=0, n_rounds=options.n_rounds)
     comparison, table = summed, pair.first.how.measure.calibration
@@ -270,10 +309,12 @@ def _compare(pair: Pair, unit: Unit, options: Comparison) -> Compared:
         )
     flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
-    bar = Bar(noise, options.smallest_difference, options.alpha, options.min_facts)
+    limits = options.smallest_difference, options.alpha, options.min_facts
+    bar = Bar(noise, *limits, is_baseline=is_baseline)
     main = pair.first.how.measure.main_metric
     decides = (main,) if options.decides is None else options.decides
-    deciding = correct_p_values(comparison.filter(pl.col("metric").is_in(list(decides))))
+    comparison = adjust_p_values(comparison, main, decides)
+    deciding = comparison.filter(pl.col("metric").is_in(list(decides)))
     facts = pair.first.facts
     labels = facts.labels
     names = [f"{name} (!)" if pair.departures else name for name in pair.names]
@@ -293,8 +334,9 @@ def _compare(pair: Pair, unit: Unit, options: Comparison) -> Compared:
         "departures": pl.Series("differs in", pair.departures, pl.String).to_frame(),
     }
     title = f"{names[1]} against {names[0]}"
-    limits = {"alpha": options.alpha, "margin": bar.margin}
-    figure = tables.differences_figure(comparison, main, title, **limits, relation_labels=labels)
+    figure = tables.differences_figure(
+        comparison, main, title, alpha=bar.alpha, margin=bar.margin, relation_labels=labels
+    )
     raw = {"comparison": _with_names(comparison, pair, unit), "changes": changes}
     report = Report(report_tables, {"differences": figure}, raw=raw)
     n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
@@ -326,18 +368,15 @@ def _by_relation(
     method, answers = pair.method, pair.first.how.measure.answers
     branches = pair.first, pair.second
     terms, changes, counts = [], [], []
-    for relation in pair.relations:
-        first: Tables = pair.first.matched(relation)
-        second: Tables = pair.second.matched(relation)
-        if len({branch.artifacts["facts"].folder for branch in branches}) > 1:
-            second = _rename_other_prompts(pair, first, second)
+    for first, second in _tables_by_relation(pair):
         counts.append(count_shared(first[answers], second[answers]))
         terms.append(method.terms(first, second, unit, options.robust_share))
+        rows: tuple[pl.DataFrame, pl.DataFrame] = first[answers], second[answers]
         if unit == "prompt":
-            first_rows, second_rows = in_both(first[answers], second[answers], unit)
-            first, second = {**first, answers: first_rows}, {**second, answers: second_rows}
-        states = method.evidence(first), method.evidence(second)
-        changes.append(state_changes(*states, thresholds))
+            rows = in_both(*rows, unit)
+        before = method.evidence({**first, answers: rows[0]})
+        after = method.evidence({**second, answers: rows[1]})
+        changes.append(state_changes(before, after, thresholds))
     own_relations = [sorted({*branch.relations} - {*pair.relations}) for branch in branches]
     own_rows = [
         [branch.matched_answers(relation) for relation in relations]
@@ -352,6 +391,17 @@ def _by_relation(
             "the same facts."
         )
     return pl.concat(terms), pl.concat(changes), total
+
+
+def _tables_by_relation(pair: Pair) -> Iterator[tuple[Tables, Tables]]:
+    """The matched tables of both runs, one common relation at a time."""
+    facts = {branch.artifacts["facts"].folder for branch in (pair.first, pair.second)}
+    for relation in pair.relations:
+        first: Tables = pair.first.matched(relation)
+        second: Tables = pair.second.matched(relation)
+        if len(facts) > 1:
+            second = _rename_other_prompts(pair, first, second)
+        yield first, second
 
 
 def _rename_other_prompts(pair: Pair, first: Tables, second: Tables) -> Tables:

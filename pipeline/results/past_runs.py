@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -50,6 +50,14 @@ class PastBranch:
     def seed(self) -> int:
         """The seed of all draws."""
         return int(self.record["run"]["seed"])
+
+    @property
+    def answered_by(self) -> Literal["engine", "server", "another system"]:
+        """Who answered its prompts: an engine of its own, or somebody whose software is unknown."""
+        run = self.record["run"]
+        if run["answers"]:
+            return "another system"
+        return "server" if run["model"].get("endpoint") else "engine"
 
     @property
     def metrics(self) -> Artifact:

@@ -39,7 +39,7 @@ from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
 from factsweep.pipeline.studies.study import Member, Study, Written, ask_members
 
-EXIT_CODES: dict[Outcome, int] = {
+EXIT_CODES: Mapping[Outcome, int] = {
     "improvement": 0,
     "no change": 0,
     "not enough evidence": 4,
@@ -226,7 +226,8 @@ def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterato
     else:
         cause, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
     if settings and pair.against is not None:
-        for result in compare_runs(pair.against, name, pair.run.results, comparison, anyway=True):
+        runs = pair.against, name, pair.run.results
+        for result in compare_runs(*runs, comparison, anyway=True, is_baseline=True):
             yield _judge_setting(pair, result, nightly.max_flip_rate)
     for setting in pair.tonight:
         if setting not in settings:

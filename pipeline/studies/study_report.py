@@ -19,6 +19,7 @@ from factsweep.operators.metrics.comparing.across_languages import (
     compare_languages,
     facts_known_in_one_language,
 )
+from factsweep.operators.metrics.comparing.comparison import holm
 from factsweep.operators.metrics.comparing.curve import (
     classify_lives,
     compare_along,
@@ -35,6 +36,7 @@ from factsweep.operators.tables.comparison import POINTS, across_table, alone_ta
 from factsweep.operators.tables.shared.pivot import join_names
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.results import estimates, past_runs
+from factsweep.pipeline.results.compare import compare_main_metric
 from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.results.report import Together, report
 from factsweep.pipeline.storage.store import Store
@@ -160,10 +162,22 @@ def _points(
     ]
     points = pl.DataFrame(rows, {n: POINTS[n] for n in ("label", *_VALUE)}, orient="row")
     if evidence is not None:
+        curve = compare_along(evidence.terms, labels, seed=0, n_rounds=_ROUNDS)
         reference = study.reference if study.reference in labels else labels[0]
-        curve = compare_along(evidence.terms, labels, reference=reference, seed=0, n_rounds=_ROUNDS)
-        points = points.join(curve.drop(_VALUE), on="label", how="left", maintain_order="left")
+        for table in (curve.drop(_VALUE), _differences(branches, reference)):
+            points = points.join(table, on="label", how="left", maintain_order="left")
     return _to_points(points.with_columns(setting=pl.lit(setting)))
+
+
+def _differences(branches: Branches, reference: str) -> pl.DataFrame:
+    """The difference of each run from the reference, as `compare` computes it."""
+    rows = []
+    for label, branch in branches.items():
+        row = compare_main_metric(branches[reference], branch, _ROUNDS)
+        low, high, p = row["ci_low"], row["ci_high"], row["p"] if label != reference else None
+        rows.append((label, row["difference"], low, high, p))
+    columns = ["label", "difference", "difference_low", "difference_high", "p"]
+    return pl.DataFrame(rows, columns, orient="row").with_columns(p_holm=holm(pl.col("p")))
 
 
 def _to_points(points: pl.DataFrame) -> pl.DataFrame:

@@ -279,10 +279,10 @@ def test_compare_says_what_another_system_lost(
     assert float(headline["Min@1"]["difference"]) == pytest.approx(-fell / facts, abs=1e-4)
     assert headline["Min@1"]["facts"] == facts
     assert set(comparison.report.tables["facts"]["relation"]) <= {"P36 capital"}
-    assert comparison.verdict.outcome == "regression"
+    assert comparison.verdict.outcome == "lower"
     assert "min_at_1" in comparison.verdict.reason
-    (no_change,) = compare_runs("compared", "compared", plan.run.results, options, anyway=False)
-    assert no_change.verdict.outcome == "no change"
+    (again,) = compare_runs("compared", "compared", plan.run.results, options, anyway=False)
+    assert again.verdict.outcome == "no difference"
 
 
 def test_sweep_of_distractors_asks_the_mini_set_in_four_ways() -> None:

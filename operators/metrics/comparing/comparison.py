@@ -1,5 +1,6 @@
 """The comparison of two runs: differences with intervals, tests, effect sizes, design effects."""
 
+from collections.abc import Collection
 from itertools import product
 from math import asin, erfc, sqrt
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ _UNTESTED = "coverage_maximum"
 # Up to so many changed facts, all 2^n signs are enumerated; beyond, the normal approximation is
 # close.
 _EXACT = 14
+# The p-value that a test of a row is judged by.
+P_JUDGED = pl.coalesce("p_holm", "p")
 _TIE = 1e-9
 _ROUNDING = 1e-12  # a variance of rounding errors alone
 
@@ -42,7 +45,7 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     `paired` has the columns PAIRED (module `paired`). difference = second − first, with its 95 %
     interval (module `bootstrap`: every round draws the same pairs for both runs). `p` is two-sided:
     `mcnemar` (mid-p) for OF_FACTS, none for `coverage_maximum`, and `sign_flip` over the pairs for
-    the rest; `p_holm` comes from `correct_p_values`. `effect_size` is Cohen's h, of shares alone.
+    the rest; `p_holm` is left to `adjust_p_values`. `effect_size` is Cohen's h, of shares alone.
     `n_pairs` and `n_prompts` count common pairs and prompts; `n_prompts` is null where facts are
     paired.
     """
@@ -54,7 +57,7 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
         for relation, relation_changes in bootstrap.relations(changes):
             interval = intervals.by_relation[relation]
             rows.append(_compare_metric(relation_changes, interval, relation))
-    return _with_holm(rows)
+    return pl.DataFrame(rows, schema=COMPARISON)
 
 
 def compare_ranked(
@@ -83,7 +86,7 @@ def compare_ranked(
         sizes = {"n_pairs": runs[0]["pair_id"].n_unique(), "n_prompts": n_prompts}
         values = {"first": first_value, "second": second_value}
         rows.append({"metric": metric, **values, **change, **sizes})
-    return _with_holm(rows)
+    return pl.DataFrame(rows, schema=COMPARISON)
 
 
 def count_gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
@@ -102,19 +105,25 @@ def count_gained_and_lost(paired: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=FACTS, orient="row")
 
 
-def correct_p_values(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Correct the p-values of a comparison (columns: COMPARISON) again, for the rows that are kept.
+def adjust_p_values(
+    comparison: pl.DataFrame, main_metric: str, decides: Collection[str] = ()
+) -> pl.DataFrame:
+    """Fill `p_holm` of a comparison (columns: COMPARISON): null for the main metric over all.
 
-    The rows over all are one family, the relations of each metric another. A metric that decides
-    nothing would weaken the tests of the others: leave its rows out first.
+    That p is not adjusted. The further metrics over all are a family of their own (`holm`), and
+    those that decide a verdict (`decides`) another: metrics that decide nothing would weaken their
+    tests. The relations of each metric are a family, too.
 
-    >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist"], "relation_id": [None, None],
-    ...     "p": [0.03, 0.5]}, schema_overrides={"relation_id": pl.String})
-    >>> [correct_p_values(part)["p_holm"].to_list() for part in (rows, rows.head(1))]
-    [[0.06, 0.5], [0.03]]
+    >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist", "brier"], "relation_id": [None] * 3,
+    ...     "p": [0.03, 0.02, 0.5]}, schema_overrides={"relation_id": pl.String})
+    >>> adjust_p_values(rows, "acc_at_1")["p_holm"].to_list()
+    [None, 0.04, 0.5]
     """
-    family = pl.when(pl.col("relation_id").is_not_null()).then(pl.col("metric"))
-    return comparison.with_columns(p_holm=holm(pl.col("p")).over(family))
+    metric, is_overall = pl.col("metric"), pl.col("relation_id").is_null()
+    family = pl.when(~is_overall).then(metric), is_overall & metric.is_in(list(decides))
+    is_main = is_overall & (metric == main_metric)
+    p_holm = holm(pl.when(~is_main).then("p")).over(family)
+    return comparison.with_columns(p_holm=p_holm)
 
 
 def _compare_metric(
@@ -143,10 +152,6 @@ def _compare_metric(
 
 def _difference(estimate: bootstrap.Estimate) -> dict[str, float | None]:
     return dict(zip(("difference", "ci_low", "ci_high"), estimate, strict=True))
-
-
-def _with_holm(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return correct_p_values(pl.DataFrame(rows, schema=COMPARISON)).select(COMPARISON.names())
 
 
 class McNemar(NamedTuple):

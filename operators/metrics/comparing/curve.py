@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.comparison import holm, sign_flip
 from factsweep.operators.metrics.comparing.paired import FACT
 from factsweep.operators.metrics.shared.bootstrap import (
     FloatArray,
@@ -32,8 +31,7 @@ from factsweep.operators.schemas import schema
 
 ALONG = schema("""
     label text, value float, ci_low float, ci_high float, band_low float, band_high float,
-    difference float, difference_low float, difference_high float, p_holm float, rank_low int,
-    rank_high int, n_pairs int
+    rank_low int, rank_high int, n_pairs int
 """)
 KINDS = ("always known", "learned", "learned anew", "forgotten", "known for a while", "never known")
 HALF = 0.5  # of the prompts of a fact
@@ -49,15 +47,13 @@ _DIGITS = 14  # of a share; sums of weights end next to 1
 
 
 def compare_along(
-    terms: pl.DataFrame, labels: Sequence[str], *, reference: str, seed: int, n_rounds: int = 1000
+    terms: pl.DataFrame, labels: Sequence[str], *, seed: int, n_rounds: int = 1000
 ) -> pl.DataFrame:
     """Set runs side by side: one row per label, in their order (columns: ALONG).
 
     `terms` has one row per label and fact (label, relation_id, pair_id, numerator, denominator): a
     run's value is the sum of its numerators over that of its denominators, over the facts that all
-    runs have. `difference` is a run's value less the reference's, `p_holm` its two-sided p-value
-    (`sign_flip` over facts) after Holm's correction over all other runs. Rank 1 is the highest
-    value. The band holds for all values at once.
+    runs have. Rank 1 is the highest value. The band holds for all values at once.
 
     Raises:
         InputError: the runs have no fact in common.
@@ -69,21 +65,14 @@ def compare_along(
     rounds = _resample_values(facts, labels, seed, n_rounds)
     n_pairs = facts.height // len(labels)
     degrees = n_pairs - facts["relation_id"].n_unique()
-    base, (low, high) = labels.index(reference), band(rounds, degrees, n_pairs)
+    low, high = band(rounds, degrees, n_pairs)
     best, worst = _rank_range(rounds, degrees)
-    change = pl.col("numerator") - pl.col("numerator_reference")
-    reference_terms = facts.filter(label=reference)
-    reference_terms = reference_terms.select(*FACT, numerator_reference="numerator")
-    changes = facts.join(reference_terms, on=FACT).select("label", change)
     rows = []
     for index, label in enumerate(labels):
         value = estimate(rounds[:, index], degrees)
-        difference = estimate(rounds[:, index] - rounds[:, base], degrees)
         ends = (None, None) if value.value is None else (low[index], high[index])
-        run_changes = changes.filter(label=label)["numerator"].to_numpy()
-        p = None if index == base else sign_flip(run_changes)
-        rows.append((label, *value, *ends, *difference, p, best[index], worst[index], n_pairs))
-    return pl.DataFrame(rows, schema=ALONG, orient="row").with_columns(holm(pl.col("p_holm")))
+        rows.append((label, *value, *ends, best[index], worst[index], n_pairs))
+    return pl.DataFrame(rows, schema=ALONG, orient="row")
 
 
 def _resample_values(

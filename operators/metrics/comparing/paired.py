@@ -138,6 +138,26 @@ def unit_of(first: pl.DataFrame, second: pl.DataFrame) -> Unit:
     return "prompt" if prompts.n_unique() == facts.n_unique() else "fact"
 
 
+def matched_terms(
+    first: Mapping[str, pl.DataFrame],
+    second: Mapping[str, pl.DataFrame],
+    unit: Unit,
+    robust_share: float,
+    *,
+    by: By = "match",
+) -> pl.DataFrame:
+    """The terms of the answers, and of the confidences where both runs have any (columns: PAIRED).
+
+    Both need the tables `answers` and `calibration`, by name.
+    """
+    answers = first["answers"], second["answers"]
+    terms = paired_terms(*answers, robust_share=robust_share, by=by, unit=unit)
+    sampled = first["calibration"], second["calibration"]
+    if any(rows.is_empty() for rows in sampled):
+        return terms
+    return pl.concat([terms, paired_calibration_terms(*sampled, unit=unit_of(*sampled))])
+
+
 def paired_terms(
     first: pl.DataFrame,
     second: pl.DataFrame,

@@ -1,11 +1,12 @@
-"""The verdict on two runs: a regression, an improvement, no change, or not enough evidence.
+"""The verdict on two runs: the second is higher, lower or no different, or evidence is lacking.
 
-A regression or an improvement is a difference that exceeds the threshold, that chance does not
-explain, and that is larger than what decoding again changes. No change is an interval within the
-tolerance. All else is not enough evidence, whatever the difference.
+A run is higher or lower if the difference exceeds the threshold, chance does not explain it, and it
+is larger than what decoding again changes. No difference is an interval within the tolerance. All
+else is not enough evidence, whatever the difference. Where the first run is a declared baseline,
+the verdict is a regression, an improvement or no change.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,10 +17,13 @@ from factsweep.operators.metrics.comparing.paired import METRICS, PREFERENCES
 from factsweep.operators.metrics.shared.rows import higher_is_better
 from factsweep.operators.schemas import schema
 
-# The verdict on several metrics is the first of these that any of them has.
-Outcome = Literal["regression", "not enough evidence", "improvement", "no change"]
+# The verdict on several settings is the first of these that any of them has.
+AgainstBaseline = Literal["regression", "not enough evidence", "improvement", "no change"]
+Side = Literal["higher", "lower", "higher and lower"]
+Outcome = AgainstBaseline | Side | Literal["no difference"]
 
-WORST_FIRST: tuple[Outcome, ...] = get_args(Outcome)
+WORST_FIRST: tuple[AgainstBaseline, ...] = get_args(AgainstBaseline)
+SIDES: tuple[Side, ...] = get_args(Side)
 VERDICTS = schema("metric text, relation_id text, verdict text, reason text")
 HIGHER_IS_BETTER = higher_is_better((*METRICS, *PREFERENCES))
 _N_NAMED = 3
@@ -31,7 +35,8 @@ class Bar:
 
     `noise_floor` is the flip rate of the canary, `smallest_difference` the threshold (both in the
     metric's unit, 0 to 1); `margin` is the larger one. `alpha` is the level of the tests. Fewer
-    than `min_facts` never show that nothing changed: their interval may have no width.
+    than `min_facts` never show that nothing changed: their interval may have no width. The first
+    run `is_baseline` if the second is to be no worse; else the two are peers.
 
     Raises:
         InputError: one of them is out of its range.
@@ -41,6 +46,7 @@ class Bar:
     smallest_difference: float
     alpha: float
     min_facts: int
+    is_baseline: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise_floor <= 1:
@@ -68,25 +74,39 @@ class Verdict(NamedTuple):
 def judge_runs(comparison: pl.DataFrame, bar: Bar) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON) that are to decide.
 
-    Any regression, over all or in a relation, makes a regression: a gain in one relation does not
-    make up for a loss in another. Else any improvement makes an improvement; else it is no change
+    Against a baseline, any regression, over all or in a relation, makes a regression: a gain in one
+    relation does not make up for a loss in another. Else any improvement makes an improvement. A
+    peer is higher or lower over all, or else in relations. Else there is no difference (no change)
     if every metric over all is unchanged.
 
     Raises:
         InputError: a metric has no better direction.
     """
     rows = judge_rows(comparison, bar).sort("relation_id", maintain_order=True)
-    for outcome in WORST_FIRST[::2]:  # a regression, then an improvement
-        if reasons := rows.filter(verdict=outcome)["reason"].to_list():
-            n_further = [f"And {len(reasons) - _N_NAMED} more."] * (len(reasons) > _N_NAMED)
-            return Verdict(outcome, " ".join(reasons[:_N_NAMED] + n_further))
     overall = rows.filter(pl.col("relation_id").is_null())
+    if bar.is_baseline:
+        for outcome in WORST_FIRST[::2]:  # a regression, then an improvement
+            if reasons := rows.filter(verdict=outcome)["reason"].to_list():
+                return Verdict(outcome, _join(reasons))
+    else:
+        for part in (overall, rows):
+            decided = part.filter(pl.col("verdict").is_in(SIDES))
+            if sides := set(decided["verdict"]):
+                side: Side = "higher and lower" if len(sides) > 1 else decided["verdict"][0]
+                decided = rows.filter(pl.col("verdict").is_in(SIDES))
+                return Verdict(side, _join(decided["reason"].to_list()))
     unsure = overall.filter(verdict="not enough evidence")["reason"].to_list()
     if overall.is_empty():
         unsure = ["The runs have no prompt in common."]
     if unsure:
         return Verdict("not enough evidence", unsure[0])
-    return Verdict("no change", " ".join(overall["reason"][:_N_NAMED]))
+    return Verdict(_unchanged(bar), " ".join(overall["reason"][:_N_NAMED]))
+
+
+def _join(reasons: Sequence[str]) -> str:
+    """The first reasons, and the number of others."""
+    n_further = len(reasons) - _N_NAMED
+    return " ".join([*reasons[:_N_NAMED], *[f"And {n_further} more."] * (n_further > 0)])
 
 
 def judge_rows(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
@@ -94,11 +114,14 @@ def judge_rows(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
 
     With the difference d and m = `bar.margin`, it is
 
-    - regression: |d| ≥ m, d and its whole interval lie on the worse side of 0, and p_holm ≤ alpha
-      (where there is a test);
-    - improvement: the same on the better side;
-    - no change: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
+    - lower: |d| ≥ m, d and its whole interval lie below 0, and p ≤ alpha (where there is a test):
+      `p` of the main metric over all, which is not adjusted, and `p_holm` of all other rows;
+    - higher: the same above 0;
+    - no difference: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
     - not enough evidence: all others, also a missing value or interval.
+
+    Against a baseline, the worse side is a regression, the better one an improvement, and no
+    difference is no change.
 
     Raises:
         InputError: a metric has no better direction.
@@ -121,20 +144,22 @@ def judge_rows(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
 
 
 def _judge_row(row: Mapping[str, Any], place: str, bar: Bar) -> Verdict:
-    names = ("difference", "ci_low", "ci_high", "p_holm")
-    difference, low, high, p = (row[name] for name in names)
-    margin, sentence = bar.margin, _describe(place, difference, low, high)
+    difference, low, high = (row[name] for name in ("difference", "ci_low", "ci_high"))
+    is_adjusted = row["p_holm"] is not None
+    p = row["p_holm" if is_adjusted else "p"]
+    margin, sentence = bar.margin, _describe(place, difference, low, high, bar)
     matters, is_within = abs(difference) >= margin, max(-low, high) <= margin
     one_sided = min(difference * low, difference * high) > 0
     if matters and one_sided and (p is None or p <= bar.alpha):
         reason = f"which exceeds the {margin:.4g} threshold"
-        return Verdict(_direction(row["metric"], difference), f"{sentence}, {reason}.")
+        return Verdict(_direction(row["metric"], difference, bar), f"{sentence}, {reason}.")
     if not matters and is_within and row["n_pairs"] >= bar.min_facts:
-        return Verdict("no change", f"{sentence}, within the ±{margin:.4g} tolerance.")
+        return Verdict(_unchanged(bar), f"{sentence}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
         reason = "and the interval contains 0"
     elif matters:
-        reason = f"but p is {p:.4f} after Holm's correction, above {bar.alpha:g}"
+        correction = " after Holm's correction" * is_adjusted
+        reason = f"but p is {p:.4f}{correction}, above {bar.alpha:g}"
     elif not is_within:
         reason = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
     else:
@@ -142,13 +167,20 @@ def _judge_row(row: Mapping[str, Any], place: str, bar: Bar) -> Verdict:
     return Verdict("not enough evidence", f"{sentence}, {reason}.")
 
 
-def _direction(metric: str, difference: float) -> Outcome:
+def _direction(metric: str, difference: float, bar: Bar) -> Outcome:
+    if not bar.is_baseline:
+        return "higher" if difference > 0 else "lower"
     return "improvement" if (difference > 0) == HIGHER_IS_BETTER[metric] else "regression"
 
 
-def _describe(place: str, difference: float, low: float, high: float) -> str:
+def _unchanged(bar: Bar) -> Outcome:
+    return "no change" if bar.is_baseline else "no difference"
+
+
+def _describe(place: str, difference: float, low: float, high: float, bar: Bar) -> str:
     """A difference with its interval, in words."""
     interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
+    verbs = ("fell", "rose") if bar.is_baseline else ("is lower", "is higher")
     if not difference:
-        return f"{place} did not change {interval}"
-    return f"{place} {'rose' if difference > 0 else 'fell'} by {abs(difference):.4f} {interval}"
+        return f"{place} {'did not change' if bar.is_baseline else 'is the same'} {interval}"
+    return f"{place} {verbs[difference > 0]} by {abs(difference):.4f} {interval}"

@@ -121,17 +121,20 @@ def number(name: str, *, signed: bool = False) -> pl.Expr:
 
 
 def difference() -> dict[str, pl.Expr]:
-    """A difference with its interval and its p-value, by heading."""
+    """A difference with its interval and its p-values, by heading."""
     interval = SHARE.interval(" to ", signed=True)
     signed = number("difference", signed=True)
-    return {"difference": signed, "95 % interval": interval, "p (Holm)": p_holm()}
+    return {"difference": signed, "95 % interval": interval, **p_values()}
 
 
-def p_holm() -> pl.Expr:
-    """The p-value after Holm's correction; the smallest are not written out.
+def p_values() -> dict[str, pl.Expr]:
+    """A p-value, and that after Holm's correction, by heading; the smallest are not written out.
 
-    >>> pl.DataFrame({"p_holm": [0.00001, 0.0117]}).select(p_holm()).to_series().to_list()
-    ['<.0001', '.0117']
+    >>> pl.DataFrame({"p": [0.00001], "p_holm": [0.0117]}).select(**p_values()).row(0)
+    ('<.0001', '.0117')
     """
-    p = pl.col("p_holm")
-    return pl.when(p < 0.00005).then(pl.lit("<.0001")).otherwise(SHARE.column(p)).alias("p (Holm)")
+    columns = {"p": pl.col("p"), "p (Holm)": pl.col("p_holm")}
+    return {
+        heading: pl.when(p < 0.00005).then(pl.lit("<.0001")).otherwise(SHARE.column(p))
+        for heading, p in columns.items()
+    }

@@ -218,10 +218,14 @@ def join_names(*names: str | pl.Expr) -> pl.Expr:
 
 
 class Answers(NamedTuple):
-    """The answers to the prompts of some relations; `of` reads those of one."""
+    """The answers to the prompts of some relations; `of` reads those of one.
+
+    `tables_of` reads all matched tables of one, by name.
+    """
 
     relations: tuple[str, ...]
     of: Callable[[str], pl.DataFrame]
+    tables_of: Callable[[str], Mapping[str, pl.DataFrame]]
 
     def all(self) -> pl.DataFrame:
         """The answers of all relations."""

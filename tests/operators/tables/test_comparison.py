@@ -40,7 +40,7 @@ def row(
 
 def comparison() -> pl.DataFrame:
     rows = [
-        row("acc_at_1", None, -0.0312, design_effect=4.0, effect_size=-0.06, p_holm=0.00001),
+        row("acc_at_1", None, -0.0312, design_effect=4.0, p=0.00001, p_holm=None),
         row("acc_at_1", "P17", 0.2),
         row("acc_at_1", "P36", -0.25, p_holm=0.012),
         row("acc_at_1", "P103", None),
@@ -74,11 +74,11 @@ def test_headline_has_a_row_a_metric_and_a_dash_for_what_is_undefined() -> None:
         "-.0312",
         "25",
     )
-    assert accuracy["p (Holm)"] == "<.0001"
+    assert (accuracy["p"], accuracy["p (Holm)"]) == ("<.0001", None)
     assert accuracy["95 % interval"] == "-.1312 to +.0688"
-    undefined = ("95 % interval", "p (Holm)", "Cohen's h", "design effect", "worth")
-    assert [ece[name] for name in undefined] == [None] * 5
-    assert markdown(table).count("–") == 5
+    undefined = ("95 % interval", "p", "p (Holm)", "Cohen's h", "design effect", "worth")
+    assert [ece[name] for name in undefined] == [None] * 6
+    assert markdown(table).count("–") == 8
 
 
 def test_by_relation_the_largest_loss_stands_first_and_the_undefined_last() -> None:
@@ -130,8 +130,9 @@ def test_differences_figure_has_a_row_a_relation_and_says_what_is_significant() 
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels == ["all relations", "P36", "P17"]  # P103 has no difference
     by_label = {line.get_label(): line for line in axes.lines}
-    assert list(by_label["p ≤ 0.05 (Holm)"].get_xdata()) == [-0.0312, -0.25]
-    assert list(by_label["p > 0.05 (Holm)"].get_xdata()) == [0.2]
+    holm = "(of relations: Holm)"
+    assert list(by_label[f"p ≤ 0.05 {holm}"].get_xdata()) == [-0.0312, -0.25]
+    assert list(by_label[f"p > 0.05 {holm}"].get_xdata()) == [0.2]
 
 
 @pytest.mark.parametrize("metric", ["acc_at_1", "ece", "consist"])

@@ -4,8 +4,9 @@ import re
 from itertools import combinations
 
 import polars as pl
+from polars.testing import assert_frame_equal
 
-from factsweep.operators.metrics.comparing.comparison import compare
+from factsweep.operators.metrics.comparing.comparison import adjust_p_values, compare
 from factsweep.operators.metrics.comparing.paired import paired_terms
 from factsweep.operators.tables.belief import EFFECTS, effects, effects_table, pairs
 from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
@@ -39,7 +40,12 @@ def answers(*correct: bool) -> pl.DataFrame:
 
 def loaded(rows: pl.DataFrame) -> Answers:
     relations = tuple(rows["relation_id"].unique(maintain_order=True))
-    return Answers(relations, lambda relation: rows.filter(relation_id=relation))
+    tables = {"answers": rows, "calibration": rows.clear()}
+
+    def tables_of(relation: str) -> dict[str, pl.DataFrame]:
+        return {name: table.filter(relation_id=relation) for name, table in tables.items()}
+
+    return Answers(relations, lambda relation: tables_of(relation)["answers"], tables_of)
 
 
 def test_pairs_are_those_that_differ_in_one_thing() -> None:
@@ -95,15 +101,13 @@ def test_effects_are_over_all_relations() -> None:
 
 def test_effects_are_what_compare_computes() -> None:
     old_answers, new_answers = answers(True, False, False, False), answers(True, True, True, False)
-    (row,) = (
-        effects({BASE: loaded(old_answers), SHOWN: loaded(new_answers)}, n_rounds=20)
-        .filter(metric="acc_at_1")
-        .to_dicts()
-    )
-    terms = paired_terms(old_answers, new_answers, robust_share=0.9).filter(metric="acc_at_1")
-    expected = compare(terms, seed=0, n_rounds=20).row(0, named=True)
-    del expected["relation_id"], expected["p_holm"]  # corrected among the metrics of the table
-    assert {name: row[name] for name in expected} == expected
+    rows = effects({BASE: loaded(old_answers), SHOWN: loaded(new_answers)}, n_rounds=20)
+    terms = paired_terms(old_answers, new_answers, robust_share=0.9)
+    compared = adjust_p_values(compare(terms, seed=0, n_rounds=20), "acc_at_1")
+    expected = compared.filter(pl.col("relation_id").is_null()).drop("relation_id")
+    shown = expected.filter(pl.col("metric").is_in(rows["metric"].to_list()))
+    assert_frame_equal(rows.select(expected.columns), shown)
+    assert rows["p_holm"].null_count() == 1
 
 
 def test_effects_of_other_templates_are_those_of_facts() -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.metrics.comparing.verdict import Bar, judge_rows
+from factsweep.operators.metrics.comparing.comparison import holm
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
@@ -86,7 +86,7 @@ def test_compared_models_that_answer_alike_do_not_differ(
     assert result.report.tables["facts"].is_empty()
     enough = settings({"min_facts": 13})
     (result,) = compare_runs("first", "twin", str(results), enough, anyway=False)
-    assert result.verdict.outcome == "no change"
+    assert result.verdict.outcome == "no difference"
     stricter = settings({"min_facts": 14})
     (result,) = compare_runs("first", "twin", str(results), stricter, anyway=False)
     assert re.search(naming("13 facts", "comparison.min_facts=14"), result.verdict.reason)
@@ -100,7 +100,8 @@ def test_compared_lost_facts_are_listed_and_a_regression(
     assert lost.height > 0
     assert lost["relation"].unique().to_list() == ["P36 capital"]
     assert (lost["right after"] == 0).all()
-    assert result.verdict.outcome == "regression"
+    assert result.verdict.outcome == "lower"
+    assert re.search(naming("damaged is lower than first", "is lower by"), result.conclusion)
     assert any("generations" in line for line in result.pair.departures)
 
 
@@ -129,6 +130,22 @@ def test_compared_relations_of_one_run_alone_are_counted_as_not_paired(
     assert (row["prompts"], row["first prompts"], row["second prompts"]) == (36, 36, 0)
     (result,) = compare_runs("p30", "first", str(results), loose, anyway=True)
     assert re.search(naming("0 prompts of the first", "36 of the second"), result.paired)
+
+
+def test_compared_local_and_served_models_are_told_apart_in_one_line(
+    results: Path, options: Comparison, common: list[str], compute_here: Compute
+) -> None:
+    own = [override for override in common if not override.startswith(("model.", "decoding.eng"))]
+    served = ["model=endpoint", "model.id=some-model", "model.endpoint=http://127.0.0.1:9/v1"]
+    run = load([*own, *served, f"results={results}", "run_name=served"])
+    report.write(compute_here(run), {"total": 0})
+    for pair in (("first", "served"), ("served", "first")):
+        (result,) = compare_runs(*pair, str(results), options, anyway=False)
+        (line,) = result.pair.asked
+        assert re.search(naming("engine of this project", "server", "unknown"), line)
+        assert result.pair.departures == ()
+    with pytest.raises(InputError, match=naming("differ in more than the model")):
+        list(compare_runs("served", "damaged", str(results), options, anyway=False))
 
 
 @pytest.mark.slow
@@ -197,25 +214,21 @@ def test_compared_difference_within_the_noise_of_either_run_is_no_regression(
             lambda branch, noisy=noisy: 1.0 if branch.run == noisy else None,
         )
         (result,) = compare_runs("first", "damaged", str(results), options, anyway=True)
-        assert result.verdict.outcome != "regression"
+        assert result.verdict.outcome == "no difference"
 
 
-def test_compared_verdict_is_corrected_for_the_metrics_that_decide_alone(
-    results: Path, options: Comparison, monkeypatch: pytest.MonkeyPatch
+def test_compared_p_is_adjusted_among_further_metrics_that_decide_and_those_that_do_not(
+    results: Path, options: Comparison
 ) -> None:
-    judged: list[pl.DataFrame] = []
-
-    def seen(rows: pl.DataFrame, bar: Bar) -> pl.DataFrame:
-        judged.append(rows)
-        return judge_rows(rows, bar)
-
-    monkeypatch.setattr("factsweep.pipeline.results.compare.judge_rows", seen)
     (result,) = compare_runs("first", "damaged", str(results), options, anyway=True)
-    (overall_row,) = judged[0].filter(pl.col("relation_id").is_null()).to_dicts()
-    among = result.report.raw["comparison"].filter(pl.col("relation_id").is_null())
-    assert overall_row["metric"] == "one_word_ratio"
-    assert overall_row["p_holm"] == overall_row["p"]
-    assert overall_row["p"] < among.filter(metric="one_word_ratio")["p_holm"].item()
+    rows = result.report.raw["comparison"].filter(pl.col("relation_id").is_null())
+    p_holm = dict(rows.select("metric", "p_holm").iter_rows())
+    assert p_holm["acc_at_1"] is None
+    assert p_holm["one_word_ratio"] == rows.filter(metric="one_word_ratio")["p"].item()
+    further = rows.drop_nulls("p").filter(~pl.col("metric").is_in(["acc_at_1", "one_word_ratio"]))
+    assert further["p_holm"].to_list() == further.select(holm(pl.col("p"))).to_series().to_list()
+    assert (further["p_holm"] > further["p"]).any()
+    assert re.search(naming("p of Acc@1", "not adjusted"), result.p_note)
 
 
 def test_compared_settings_of_a_run_are_named_after_the_colon_and_those_there_are_are_said(

@@ -11,12 +11,13 @@ import pytest
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing import curve
+from factsweep.operators.metrics.comparing.comparison import holm
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.compose import choices, compose_config, expand_runs
 from factsweep.pipeline.config.folders import files
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.results import past_runs
+from factsweep.pipeline.results import compare, past_runs
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs import run as runner
 from factsweep.pipeline.studies.study import coarse_first, study
@@ -79,7 +80,15 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     metrics = [run.metrics.read_all("metrics").filter(metric="acc_at_1") for run in runs]
     values = [run.filter(pl.col("slice").is_null())["value"].item() for run in metrics]
     assert points["value"].to_list() == pytest.approx(values)
-    assert points["difference"].is_not_null().all()
+    pair = "growth/step-0.parquet", "growth/step-2.parquet"
+    (result,) = compare.compare_runs(
+        *pair, f"{tmp_path}/results", compare.settings({}), anyway=False
+    )
+    rows = result.report.raw["comparison"].filter(pl.col("relation_id").is_null())
+    expected = rows.filter(metric="acc_at_1").select("difference", "ci_low", "ci_high", "p")
+    columns = ("difference", "difference_low", "difference_high", "p")
+    assert points.select(columns).row(2) == expected.row(0)
+    assert points["p_holm"].to_list() == points.select(holm(pl.col("p"))).to_series().to_list()
     assert points["rank_low"].min() == 1
     lives = pl.read_parquet(out / "myriadlama-mini/lives-zero-shot-templates=manual.parquet")
     planted = pl.read_parquet(tmp_path / "planted.parquet").sort("pair_id")

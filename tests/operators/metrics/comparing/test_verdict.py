@@ -1,5 +1,6 @@
 """The verdict on two runs, or on two estimates: its rule, and what must never happen."""
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -17,13 +18,15 @@ from factsweep.operators.metrics.comparing.verdict import (
 )
 from tests.messages import naming
 
-BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30)
+BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30, is_baseline=True)
+PEERS = replace(BAR, is_baseline=False)
 BARS = st.builds(
     Bar,
     noise_floor=st.sampled_from([0.0, 0.03]),
     smallest_difference=st.sampled_from([0.01, 0.05, 0.2]),
     alpha=st.sampled_from([0.01, 0.05]),
     min_facts=st.sampled_from([1, 60, 1000]),
+    is_baseline=st.booleans(),
 )
 SIZE = st.floats(0, 0.4)
 
@@ -75,16 +78,43 @@ def test_verdict_any_row_follows_the_rule(compared: dict[str, Any], bar: Bar) ->
     low, high = sorted((sign * compared["ci_low"], sign * compared["ci_high"]))
     margin = max(bar.noise_floor, bar.smallest_difference)
     significant = compared["p_holm"] is None or compared["p_holm"] <= bar.alpha
+    sides = ("regression", "improvement")
+    if not bar.is_baseline:
+        sides = ("lower", "higher") if sign > 0 else ("higher", "lower")
     if gain <= -margin and high < 0 and significant:
-        expected = "regression"
+        expected = sides[0]
     elif gain >= margin and low > 0 and significant:
-        expected = "improvement"
+        expected = sides[1]
     elif abs(gain) < margin and -margin <= low and high <= margin:
-        enough = compared["n_pairs"] >= bar.min_facts
-        expected = "no change" if enough else "not enough evidence"
+        enough, same = compared["n_pairs"] >= bar.min_facts, "no difference"
+        same = "no change" if bar.is_baseline else "no difference"
+        expected = same if enough else "not enough evidence"
     else:
         expected = "not enough evidence"
     assert outcome(compared, bar) == expected
+
+
+def test_verdict_of_peers_names_a_side_and_is_the_same_the_other_way_round() -> None:
+    lower = row(-0.4, -0.6, -0.2, relation_id="P36")
+    compared = table(row(0.05, 0.03, 0.07), row(0.5, 0.3, 0.7, relation_id="P17"), lower)
+    judgement = judge_runs(compared, PEERS)
+    assert judgement.outcome == "higher"
+    for part in ("over all is higher by 0.0500", "in P36 is lower by 0.4000"):
+        assert part in judgement.reason
+    ends = {"ci_low": -pl.col("ci_high"), "ci_high": -pl.col("ci_low")}
+    swapped = compared.with_columns(-pl.col("difference"), **ends)
+    assert judge_runs(swapped, PEERS).outcome == "lower"
+    relations = compared.drop_nulls("relation_id")
+    unsure = pl.concat([table(row(0.05, -0.03, 0.07)), relations])
+    assert judge_runs(unsure, PEERS).outcome == "higher and lower"
+    assert judge_runs(table(row(0.0, 0.0, 0.0)), PEERS).outcome == "no difference"
+
+
+def test_verdict_the_main_metric_is_judged_by_its_p_and_others_by_theirs_after_holm() -> None:
+    falls = row(-0.1, -0.2, -0.05)
+    assert outcome(falls | {"p": 0.04, "p_holm": None}) == "regression"
+    assert outcome(falls | {"p": 0.06, "p_holm": None}) == "not enough evidence"
+    assert outcome(falls | {"p": 0.04, "p_holm": 0.08}) == "not enough evidence"
 
 
 def test_verdict_facts_that_did_not_change_are_no_change_only_if_they_are_many() -> None:
