@@ -36,7 +36,7 @@ from factsweep.operators.metrics.comparing.verdict import (
     judge_runs,
 )
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
-from factsweep.operators.metrics.shared.metric import headings
+from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.prompts.expansion import names
 from factsweep.operators.tables import comparison as tables
 from factsweep.operators.wording import suggestion
