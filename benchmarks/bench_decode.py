@@ -204,7 +204,7 @@ def through_pipeline(job: Run) -> Rate:
     (branch,) = build_plan(job).branches
     counts = [
         count
-        for artifact in (branch.further or (branch.answers,))
+        for artifact in (branch.extra_outputs or (branch.answers,))
         for count in artifact.counts(artifact.stage).values()
     ]
     return Rate(

@@ -97,7 +97,7 @@ def publish(run: Run) -> int:
     branch = _branch(run)
     branch.step(branch.facts).run()
     branch.step(branch.prompts).run()
-    for artifact in (branch.admitted, *branch.answered()):
+    for artifact in (branch.admitted, *branch.list_outputs()):
         artifact.begin()
     label = pl.col("objects").list.first().struct.field("labels").list.first()
     labels = branch.facts.read("pairs", "all").select("pair_id", right=label)
@@ -111,10 +111,10 @@ def publish(run: Run) -> int:
         branch.answers.write("generations", shard, answers)
         n += answers.height
     branch.admitted.finish(["errors"])
-    for number, block in enumerate(branch.further):
+    for number, block in enumerate(branch.extra_outputs):
         _sample(branch, block, number, run, labels, generator)
-    for artifact, question in branch.asked():
-        if artifact == branch.again:
+    for artifact, question in branch.list_questions():
+        if artifact == branch.repeated_answers:
             artifact.finish([artifact.stage, "errors"])  # nothing is measured of it here
         else:
             finish(branch, artifact, question)

@@ -77,7 +77,9 @@ def facts_from_tables(tables: Tables, relation_labels: Relations = None) -> Fact
     return replace(
         facts,
         templates=facts.templates.with_columns(style=styles),
-        further={"details": fit_schema(details, columns("details"), "details", ("human_score",))},
+        extra_tables={
+            "details": fit_schema(details, columns("details"), "details", ("human_score",))
+        },
         knowledge_base=base,
     )
 

@@ -29,7 +29,7 @@ class Values(Protocol):
 class Facts:
     """Facts and the templates that put them into words.
 
-    Columns: `operators.schemas.SCHEMAS` under the same names. `further` are tables that a method
+    Columns: `operators.schemas.SCHEMAS` under the same names. `extra_tables` are those a method
     needs in addition, by name; their rows belong to pairs (pair_id, relation_id). `knowledge_base`
     is that of the whole set, whichever part the facts are. `typed` are the objects that answers are
     compared with as values.
@@ -38,7 +38,7 @@ class Facts:
     relations: pl.DataFrame
     templates: pl.DataFrame
     pairs: pl.DataFrame
-    further: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    extra_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     knowledge_base: KnowledgeBase | None = None
     typed: Values | None = None
 
@@ -52,7 +52,7 @@ class Facts:
         is_own = pl.col("relation_id") == relation_id
         tables = (table.filter(is_own) for table in (self.relations, self.templates, self.pairs))
         relations, templates, pairs = tables
-        extra = {name: table.filter(is_own) for name, table in self.further.items()}
+        extra = {name: table.filter(is_own) for name, table in self.extra_tables.items()}
         return Facts(relations, templates, pairs, extra, self.knowledge_base)
 
 
@@ -160,7 +160,7 @@ def slice_facts(facts: Facts, part: Slice) -> Facts:
         pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
     chosen = {
         name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
-        for name, table in facts.further.items()
+        for name, table in facts.extra_tables.items()
     }
     return check_facts(Facts(relations, templates, pairs, chosen, facts.knowledge_base))
 
@@ -259,10 +259,10 @@ def slice_single_objects(facts: Facts, part: Slice) -> Facts:
         name: table.join(new_names, left_on="pair_id", right_on="whole", maintain_order="left")
         .with_columns(pair_id="named")
         .select(table.columns)
-        for name, table in facts.further.items()
+        for name, table in facts.extra_tables.items()
         if name != "details"
     }
-    own_details = facts.further.get("details", empty("details")).drop("relation_id")
+    own_details = facts.extra_tables.get("details", empty("details")).drop("relation_id")
     own_details = own_details.rename({"pair_id": "whole"})
     subjects = base.entities.select(subject_id="entity_id", of_subject="popularity")
     details = (
@@ -272,7 +272,7 @@ def slice_single_objects(facts: Facts, part: Slice) -> Facts:
         .with_columns(popularity=pl.coalesce("popularity", "of_subject"))
     )
     extra["details"] = details.select(empty("details").columns)
-    return replace(facts, pairs=rows.select(facts.pairs.columns), further=extra)
+    return replace(facts, pairs=rows.select(facts.pairs.columns), extra_tables=extra)
 
 
 Unseen = Literal["keep", "remove", "refuse"]

@@ -361,7 +361,7 @@ def _objects(facts: Facts) -> pl.DataFrame:
 
 def _select_declared_types(facts: Facts) -> pl.DataFrame:
     """The types that rows declare: pair_id, type."""
-    return facts.further.get("object_types", empty("object_types")).select("pair_id", "type")
+    return facts.extra_tables.get("object_types", empty("object_types")).select("pair_id", "type")
 
 
 def _type(kind: Kind, labels: pl.Series, language: str) -> ObjectType | None:

@@ -133,8 +133,8 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
     """The canonical tables of one language's files: their last two path parts → their content.
 
     A fact is taken where subject and object have a label in the language; where there are no labels
-    at all (Chinese), the first alias is the name. `further` has `forms` where a template has forms
-    by gender: those of X and of Y for each pair (m or f). Y's are those of the first right object,
+    at all (Chinese), the first alias is the name. `extra_tables` has `forms` where a template has
+    forms by gender: those of X and Y for each pair (m or f). Y's are of the first right object,
     as in the original, and so reveal its gender.
 
     Raises:
@@ -170,7 +170,7 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
         ).iter_rows()
     ]
     table = facts.pairs.select("pair_id", "relation_id", pl.Series("forms", forms, pl.String))
-    return replace(facts, further={"forms": table.cast(empty("forms").schema)})
+    return replace(facts, extra_tables={"forms": table.cast(empty("forms").schema)})
 
 
 def _language(names: Mapping[str, str]) -> str:

@@ -186,7 +186,7 @@ class SentenceEncoder:
         return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
     @cached_property
-    def _loaded(self) -> tuple[Any, Any]:
+    def _tokenizer_and_model(self) -> tuple[Any, Any]:
         from transformers import AutoModel, AutoTokenizer
 
         try:
@@ -205,7 +205,7 @@ class SentenceEncoder:
         import torch
 
         recipe = self.recipe
-        tokenizer, model = self._loaded
+        tokenizer, model = self._tokenizer_and_model
         limits = (recipe.max_tokens, getattr(model.config, "max_position_embeddings", None))
         inputs = tokenizer(
             [text.lower() if recipe.lower_case else text for text in texts],

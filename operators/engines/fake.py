@@ -50,7 +50,7 @@ class FakeEngine:
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in their order."""
-        for request in self._witnessed(requests):
+        for request in self._witness_requests(requests):
             completions = [self._complete(request, i) for i in range(request.sampling.n)]
             yield Answer(request.request_id, tuple(completions), len(request.token_ids), 0)
 
@@ -64,14 +64,14 @@ class FakeEngine:
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, in their order."""
-        for request in self._witnessed(requests):
+        for request in self._witness_requests(requests):
             ends = range(2, len(request.token_ids) + 1)
             logprobs = [-_share(request.token_ids[:end]) for end in ends]
             yield Scored.of(request, logprobs, n_cached_tokens=0)
 
     def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
         """One prediction for each request, in their order: some candidate of it."""
-        for request in self._witnessed(requests):
+        for request in self._witness_requests(requests):
             draws = [_share(request.token_ids, token_id) for token_id in request.candidate_ids]
             shares = [draw / (1 + sum(draws)) for draw in draws]
             best = max(range(len(shares)), key=shares.__getitem__)
@@ -80,13 +80,13 @@ class FakeEngine:
 
     def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
         """One answer for each request, in their order; the search is the real one."""
-        for request in self._witnessed(requests):
+        for request in self._witness_requests(requests):
             read = partial(_read_branches, len(request.token_ids))
             yield from preferences([request], read, reuses_cloze=True)
 
     def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
         """One answer for each request, in their order."""
-        for request in self._witnessed(requests):
+        for request in self._witness_requests(requests):
             draws = [seeds.key(request.token_ids, i) for i in range(request.width)]
             texts = [_WORDS[draw % len(_WORDS)] for draw in draws]
             logprobs = [-float(i + 1) for i in range(request.width)]
@@ -94,7 +94,7 @@ class FakeEngine:
             n = len(request.token_ids)
             yield Beams(request.request_id, texts, logprobs, tokens, n, n_tokens=1)
 
-    def _witnessed(self, requests: Iterable[T]) -> Iterator[T]:
+    def _witness_requests(self, requests: Iterable[T]) -> Iterator[T]:
         for request in requests:
             if self._witness is not None:
                 self._witness(request.request_id)

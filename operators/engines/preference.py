@@ -205,7 +205,7 @@ def _most_plausible(
     while nodes:
         tree.add(nodes, (yield tree.branches(nodes)))
         for node in nodes:
-            candidates.add(node, tree.closed(node))
+            candidates.add(node, tree.closed_logprob(node))
             below = candidates.with_distractors(request.trie.children[node])
             waiting |= {child: tree.logprobs[child] for child in below}
         nodes, waiting = candidates.next_nodes(waiting)
@@ -245,7 +245,7 @@ class _ReadTrie:
         needed = {above for node in (*ends, self._trie.start) for above in self._trie.above(node)}
         return sorted(needed - self._endings.keys())
 
-    def closed(self, node: int) -> float:
+    def closed_logprob(self, node: int) -> float:
         """The log-probability of a node's label and an ending behind it."""
         return self.logprobs[node] + self._endings[node]
 
@@ -253,10 +253,10 @@ class _ReadTrie:
         """The sum over the labels of an entity, all of which are read."""
         nodes = self._trie.nodes_of[entity_id]
         of_cloze = self.logprobs[self._trie.start]
-        best = max(nodes, key=lambda node: (self.closed(node), -node))
+        best = max(nodes, key=lambda node: (self.closed_logprob(node), -node))
         return Plausible(
             entity_id,
-            log_sum(map(self.closed, nodes)) - of_cloze,
+            log_sum(map(self.closed_logprob, nodes)) - of_cloze,
             log_sum(self.logprobs[node] for node in nodes) - of_cloze,
             self._trie.label(best, entity_id),
             self._trie.depth[best] - self._trie.depth[self._trie.start],

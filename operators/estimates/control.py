@@ -165,10 +165,10 @@ def controlled_mean(
     mean = estimate_mean(sample, values - easier - of_facts[sample.fact], weights)
     mean = mean._replace(value=mean.value + float(of_facts @ weights / weights.sum()))
     if without.variance is None or mean.variance is None:
-        return Controlled(mean.estimated, by_fact, None)
+        return Controlled(mean.estimate, by_fact, None)
     n = len(sample.fact)
-    variance = mean.variance + _UNSEEN * sample.left / n**2
-    estimate = mean._replace(variance=variance).estimated
+    variance = mean.variance + _UNSEEN * sample.unsampled_share / n**2
+    estimate = mean._replace(variance=variance).estimate
     return Controlled(estimate, by_fact, n * without.variance / variance)
 
 

@@ -55,7 +55,7 @@ class Crossed:
         return bool(len(self.fact) == self.n_prompts.sum())
 
     @property
-    def left(self) -> float:
+    def unsampled_share(self) -> float:
         """The share of the full run's prompts outside the sample."""
         return 1 - len(self.fact) / int(self.n_prompts.sum())
 

@@ -74,7 +74,7 @@ class Mean(NamedTuple):
     degrees: float
 
     @property
-    def estimated(self) -> Estimated:
+    def estimate(self) -> Estimated:
         """The mean with its interval."""
         if self.variance is None:
             return Estimated(self.value, None, None, ONCE)
@@ -91,9 +91,9 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     if sample.is_all:
         return exactly(value)
     if variance is None:
-        return mean.estimated
+        return mean.estimate
     n = len(sample.fact) if variance > 0 or sample.is_asked.all() else int(sample.is_asked.sum())
-    return share_interval(value, variance, degrees, n=n, left=sample.left)
+    return share_interval(value, variance, degrees, n=n, left=sample.unsampled_share)
 
 
 def estimate_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
@@ -189,7 +189,9 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
     variance, degrees = of_both_stages(sample, shares, weights, total, degrees)
     if variance is None:
         return Estimated(value, None, None, TOO_FEW)
-    return share_interval(value, variance, degrees, n=float(is_asked.sum()), left=sample.left)
+    return share_interval(
+        value, variance, degrees, n=float(is_asked.sum()), left=sample.unsampled_share
+    )
 
 
 def shares_of(sample: Crossed, matches: FloatArray) -> FloatArray:

@@ -45,9 +45,9 @@ class Means(NamedTuple):
 
     def mean(self, column: int) -> Estimated:
         """The mean of one score, with its interval."""
-        return self.combined(float(self.values[column]), np.eye(len(self.values))[column])
+        return self.apply_delta_method(float(self.values[column]), np.eye(len(self.values))[column])
 
-    def combined(self, value: float, gradient: FloatArray) -> Estimated:
+    def apply_delta_method(self, value: float, gradient: FloatArray) -> Estimated:
         """A function of the means, from its value and derivatives there (the delta method)."""
         if self.covariance is None:
             return Estimated(value, None, None, SINGLE)
@@ -147,7 +147,7 @@ def _f1(shares: Means | None) -> Estimated:
     if total > 0:
         f1 = 2 * precision * recall / total
         gradient = 2 * np.array([recall, precision]) ** 2 / total**2
-    return shares.combined(float(f1), gradient)
+    return shares.apply_delta_method(float(f1), gradient)
 
 
 def probelm_estimates(

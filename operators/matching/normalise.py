@@ -131,7 +131,7 @@ class Normaliser:
         word = r"[\p{L}\p{M}\p{N}]" if by_character else r"[^\p{P}\s\x1c-\x1f]"
         return fold(texts, self._language).str.contains(word)
 
-    def keyed(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def add_keys(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with `key` and `n_lemmas` of their column `text`."""
         distinct = rows.select("text").unique()
         lemmas = self.normalise(distinct["text"]).alias("lemmas")

@@ -48,25 +48,25 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
     normaliser = Normaliser(pipeline)
     label_lists = pl.col("objects").list.eval(pl.element().struct.field("labels").explode())
     labels = facts.pairs.select("pair_id", text=label_lists).explode("text")
-    labels = normaliser.keyed(labels)
+    labels = normaliser.add_keys(labels)
     right_keys = labels.select("pair_id", "key")
     if facts.typed is not None:
         right_keys = pl.concat([right_keys, facts.typed.label_keys(labels)])
 
-    def keyed(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    def add_keys(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
         """The rows (prompt_id, text) with their keys; `pairs` has the pair of each prompt."""
-        rows = normaliser.keyed(rows)
+        rows = normaliser.add_keys(rows)
         if facts.typed is None:
             return rows
         pairs = pairs.select("prompt_id", "pair_id")
         rows = rows.drop("pair_id", strict=False)
         rows = rows.join(pairs, on="prompt_id", how="left", maintain_order="left")
-        return facts.typed.keyed(rows, labels)
+        return facts.typed.add_value_keys(rows, labels)
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = correct(keyed(answers, answers), right_keys), further["samples"]
+        matched, samples = correct(add_keys(answers, answers), right_keys), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
-        keys = keyed(samples, sampled).select("prompt_id", "key")
+        keys = add_keys(samples, sampled).select("prompt_id", "key")
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(confidences, on="prompt_id", maintain_order="left")
         ids = sampled.select("prompt_id", "relation_id", "pair_id")
@@ -100,12 +100,12 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
     """The common part of decoders and encoders: the metrics, and the configured analyses."""
     condensed = Condensed(*(evidence.tables[name] for name in Condensed._fields))
-    options, facts, again = evidence.options, evidence.facts, evidence.again
+    options, facts, again = evidence.options, evidence.facts, evidence.repeated_answers
     seed, counts = evidence.seed, condensed.counts(evidence.n_failed)
     draws, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
     fluctuation = partial(belief.fluctuation_rows, condensed, counts)
     estimates = condensed.estimates((*belief.ESTIMATED, *ESTIMATED), **draws)
-    details = facts.further.get("details", empty("details"))
+    details = facts.extra_tables.get("details", empty("details"))
     parts: list[Callable[[], pl.DataFrame]] = [
         partial(belief.answer_rows, counts, estimates),
         *(partial(fluctuation, draw, seed=seed, n_draws=options.n_draws) for draw in DRAWS),

@@ -67,7 +67,7 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> me
 
 def _measure(evidence: method.Evidence) -> method.Tables:
     answers, options = evidence.tables["preferred"], evidence.options
-    details = evidence.facts.further["details"]
+    details = evidence.facts.extra_tables["details"]
     draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
     continuations = pl.concat([distractors.VALUES.to_frame(), *_of_continuations(evidence)])
     karr = baselines.of_karr(answers, evidence.tables["by_chance"])

@@ -113,7 +113,7 @@ class Evidence:
 
     `tables` are the results of `Measure.condense`, of all relations together. `n_failed`
     (relation_id, n_failed) counts the prompts without an answer, `n_failed_samples` those without
-    samples; null if none were asked. `again` are the second answers of decoders, with
+    samples; null if none were asked. `repeated_answers` are the second answers of decoders, with
     log-probabilities; null if none were asked. `options` are those of the method (conf/metrics/).
     """
 
@@ -122,7 +122,7 @@ class Evidence:
     tables: Tables
     n_failed: pl.DataFrame
     n_failed_samples: pl.DataFrame | None
-    again: pl.DataFrame | None
+    repeated_answers: pl.DataFrame | None
     options: Any
     seed: int
 

@@ -146,7 +146,7 @@ def fill_sentence(sentence: pl.Expr, name: pl.Expr, forms: pl.Expr | None = None
 
 def with_forms(rows: pl.DataFrame, facts: Facts) -> tuple[pl.DataFrame, pl.Expr | None]:
     """The rows (with pair_id) with the forms of their pairs, and their column; null: no forms."""
-    forms = facts.further.get("forms")
+    forms = facts.extra_tables.get("forms")
     if forms is None:
         return rows, None
     forms = forms.select("pair_id", "forms")

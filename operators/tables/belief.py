@@ -39,7 +39,7 @@ _INTERVAL = "95 % interval"
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per model, benchmark, setting and variant, as texts; several seeds are mean ± SD."""
     overall = metrics.filter(pl.col("slice").is_null())
-    text = pl.concat_str(SHARE.dashed(pl.col("value")), pivot.spread(overall, SHARE))
+    text = pl.concat_str(SHARE.column_with_dashes(pl.col("value")), pivot.spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
@@ -58,7 +58,7 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     interval = SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
     intervals = rows.filter(metric=ACC_AT_1.name).select(*keys, interval)
     return pivot.join_columns(
-        _table(rows, [*keys, "prompts"], SHARE.dashed(pl.col("value"))), intervals, keys
+        _table(rows, [*keys, "prompts"], SHARE.column_with_dashes(pl.col("value"))), intervals, keys
     )
 
 

@@ -194,7 +194,7 @@ def along_table(points: pl.DataFrame, axis: str, metric: str, reference: str) ->
         *(["setting"] if several else []),
         pl.col("label").alias("run"),
         *([] if axis == PLACE else [position.alias(axis)]),
-        SHARE.dashed(pl.col("value")).alias(metric),
+        SHARE.column_with_dashes(pl.col("value")).alias(metric),
         SHARE.interval(ends=list(_BAND.values())).alias("95 % band"),
         SHARE.column(pl.col("difference"), signed=True).alias(f"less {reference}"),
         *(column.alias(heading) for heading, column in p.items()),
@@ -236,7 +236,7 @@ def across_table(rows: pl.DataFrame) -> pl.DataFrame:
     counts = {"facts": "n_facts", "known": "n_known", "in both": "n_shared"}
     shares = {}
     for name in ("sharing", "consist"):
-        shares[name] = SHARE.dashed(pl.col(name))
+        shares[name] = SHARE.column_with_dashes(pl.col(name))
         shares[f"{name} 95 %"] = SHARE.interval(ends=(f"{name}_low", f"{name}_high"))
     return rows.select(**{"known in": "language", "and in": "other"}, **counts, **shares)
 

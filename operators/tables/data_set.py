@@ -93,7 +93,10 @@ def by_relation(facts: Facts, diversity: pl.DataFrame) -> pl.DataFrame:
     labelled = rows.join(facts.relations, on="relation_id", how="left", maintain_order="left")
     return labelled.select(
         relation_name(pl.col("relation_id"), pl.col("label")).alias("relation"),
-        *(of_metric(name).dashed(pl.col(name)).alias(_heading(name)) for name in _OF_RELATION),
+        *(
+            of_metric(name).column_with_dashes(pl.col(name)).alias(_heading(name))
+            for name in _OF_RELATION
+        ),
     )
 
 
@@ -182,7 +185,7 @@ def distractors_by_relation(facts: Facts) -> pl.DataFrame:
 
 def splits(facts: Facts) -> pl.DataFrame:
     """Table 1 of KAMEL for each split: one row per split."""
-    sizes = split_sizes(facts).with_columns(decimal(2).dashed(pl.col("labels")))
+    sizes = split_sizes(facts).with_columns(decimal(2).column_with_dashes(pl.col("labels")))
     return sizes.select(list(_SPLITS)).cast(pl.String).rename(_SPLITS)
 
 

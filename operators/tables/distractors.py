@@ -101,8 +101,8 @@ def robust(metrics: pl.DataFrame, published: pl.DataFrame | None = None) -> pl.D
 def configurations(taus: pl.DataFrame) -> pl.DataFrame:
     """Table 9: the configuration that each fold chose, with its tau on that fold and the others."""
     complete = taus.filter(pl.col("n_clozes") == pl.col("n_clozes").max().over(SETTING), "chosen")
-    columns = {"τ of the other folds": _TAU.dashed(pl.col("tau_others"))}
-    columns["τ"] = _TAU.dashed(pl.col("tau"))
+    columns = {"τ of the other folds": _TAU.column_with_dashes(pl.col("tau_others"))}
+    columns["τ"] = _TAU.column_with_dashes(pl.col("tau"))
     measure = _printed_measure(pl.col("measure")).alias("measure")
     table = complete.select(*SETTING, measure, "fold", "hyperparameters", **columns, facts="n")
     return table.sort(*SETTING, "measure", "fold")
@@ -131,7 +131,7 @@ def _table(rows: pl.DataFrame, *further_keys: str) -> pl.DataFrame:
     variant = pl.col("variant").str.replace(r",?width=[0-9]+", "")
     cells = rows.filter(heading.is_not_null()).with_columns(
         heading=pivot.join_names(heading, width),
-        text=_PERCENT.dashed(pl.col("value")),
+        text=_PERCENT.column_with_dashes(pl.col("value")),
         variant=pl.when(variant != "").then(variant),
     )
     order = {heading: place for place, heading in enumerate(_HEADINGS.values())}
@@ -150,7 +150,7 @@ def _per_measure(
         parts.insert(0, pivot.add_source(published.filter(table=table)))
     rows = pl.concat(parts, how="diagonal_relaxed").filter(pl.col("metric").is_in(list(names)))
     measure = _printed_measure(pl.col("slice").str.strip_prefix("measure="))
-    text = _TAU.dashed(pl.col("value"))
+    text = _TAU.column_with_dashes(pl.col("value"))
     cells = rows.with_columns(pl.col("metric").replace_strict(names), measure=measure, text=text)
     keys = ["model", "benchmark", "variant", "measure", "source"]
     order = [

@@ -52,12 +52,12 @@ def estimates_table(estimates: pl.DataFrame, *, whose: bool = False) -> pl.DataF
         *(["model", "benchmark"] if whose else []),
         join_names("setting", "variant").alias("setting"),
         pl.col("metric").replace(_HEADINGS),
-        SHARE.dashed(pl.col("value")).alias("estimate"),
+        SHARE.column_with_dashes(pl.col("value")).alias("estimate"),
         full.fill_null(DASH).alias("all prompts would give"),
         SHARE.interval().fill_null(DASH).alias("other facts would give"),
         _PERCENT.column(pl.col("share")).alias("of the prompts"),
         COUNT.column(pl.col("n")).alias("prompts"),
-        COUNT.dashed(pl.col("n_effective").round()).alias("worth prompts"),
+        COUNT.column_with_dashes(pl.col("n_effective").round()).alias("worth prompts"),
         pl.col("why").fill_null("").alias("note"),
     )
     empty = {"worth prompts": "n_effective", "note": "why"}

@@ -22,7 +22,7 @@ BASELINE = "most frequent answer"
 _PERCENT = percent(2)
 _INTERVAL = "F1 interval"
 _ENDS = ("ci_low", "ci_high")
-_TEXT = _PERCENT.dashed(pl.col("value"))
+_TEXT = _PERCENT.column_with_dashes(pl.col("value"))
 
 
 def overview(
@@ -147,7 +147,7 @@ def years(
         ID=pivot.relation_id().fill_null("all"),
         Label=label.fill_null("all"),
         heading=pl.col("metric").str.strip_prefix("year_error_"),
-        text=decimal(1).dashed(pl.col("value")),
+        text=decimal(1).column_with_dashes(pl.col("value")),
     )
     keys, counts = [*SETTING, "ID", "Label"], ["with a year", "without"]
     table = pivot.pivot(cells, [*keys, *counts], ["mean", "median"])
@@ -158,13 +158,13 @@ def years(
     )
     heading = "published mean" + ", of other facts" * (OTHER_FACTS in theirs["source"])
     place = ["model", "benchmark", "ID"]
-    means = theirs.select(*place, decimal(1).dashed(pl.col("value")).alias(heading))
+    means = theirs.select(*place, decimal(1).column_with_dashes(pl.col("value")).alias(heading))
     return pivot.join_columns(table, means, place).select(*keys, "mean", "median", heading, *counts)
 
 
 def in_percent(slices: pl.DataFrame) -> pl.DataFrame:
     """The slices (`by_slice`) with F1 and the ends of its interval as texts."""
-    return slices.with_columns(_PERCENT.dashed(pl.col("f1", "ci_low", "ci_high")))
+    return slices.with_columns(_PERCENT.column_with_dashes(pl.col("f1", "ci_low", "ci_high")))
 
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:

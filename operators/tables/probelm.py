@@ -179,7 +179,7 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     of_parts = of_all.when(overall & (metric == "plausibility")).then(without)
     heading = of_parts.when(~overall & without.is_null()).then(of_type)
     intervals = rows.filter(is_overall, metric == "plausibility").drop_nulls("ci_low")
-    values = rows.select(*keys, heading=heading, text=_PERCENT.dashed(pl.col("value")))
+    values = rows.select(*keys, heading=heading, text=_PERCENT.column_with_dashes(pl.col("value")))
     ends = intervals.select(*keys, heading=pl.lit(_INTERVAL), text=_PERCENT.interval())
     return pl.concat([values, ends]).drop_nulls("heading")
 

@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         """Take words of these names, any of `rest`, and overrides, in any order; then `run`."""
         self.signature = Signature(words, rest, keys, group)
         action = self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-        action.completer = self._completed  # type: ignore[attr-defined]
+        action.completer = self._complete_word  # type: ignore[attr-defined]
         self.set_defaults(command=self, run=run)
         names = [*(word.upper() for word in words), *([f"[{rest.upper()}…]"] if rest else [])]
         self.usage = " ".join(["%(prog)s", *names, "[key=value…]", "[options]"])
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser):
         """Take an option that is on or off."""
         self.add_argument(name, help=text, action="store_true")
 
-    def _completed(self, prefix: str, **_: object) -> list[str]:
+    def _complete_word(self, prefix: str, **_: object) -> list[str]:
         """The completions of the current word, for a shell."""
         signature = self.signature
         key, equals = prefix.partition("=")[:2]

@@ -111,7 +111,7 @@ def _table(items: Sequence["Item"]) -> str:
             "artifact": f"{item.folder}{'' if item.is_complete else ' (open)'}",
             "MB": MEGABYTES.text(item.bytes),
             "needed by": _needed_by(item),
-            "last used": item.used.astimezone().strftime("%Y-%m-%d"),
+            "last used": item.used_at.astimezone().strftime("%Y-%m-%d"),
         }
         for item in items
     ]

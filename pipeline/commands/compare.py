@@ -83,7 +83,7 @@ def _write(comparisons: "Iterable[Compared]", out: str) -> set[str]:
         print("\n" * bool(outcomes), end="")
         names = f"{pair.names[1]} against {pair.names[0]} on {pair.first.benchmark}"
         print(f"{names}: {result.paired}\n")
-        for line in pair.asked:
+        for line in pair.prompt_differences:
             print(f"asked differently: {line}")
         for line in pair.departures:
             print(f"(!) differs in more than model, setting and seed: {line}")
@@ -91,7 +91,7 @@ def _write(comparisons: "Iterable[Compared]", out: str) -> set[str]:
         print(f"{result.p_note}\n")
         print(fit_to_terminal(markdown(result.report.tables["moves"])))
         print(result.conclusion)
-        print(lost_and_gained(result.lost, result.n_gained))
+        print(lost_and_gained(result.lost_facts, result.n_gained))
         print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
         outcomes.add(result.verdict.outcome)
     drop_reports(Store(out), besides=folders)

@@ -81,8 +81,8 @@ def load_rates(plan: Plan) -> pl.DataFrame:
     own_rows = [
         _of_engine(branch, artifact, most=_ENOUGH)
         for branch in plan.branches
-        for artifact in branch.answered()
-        if not artifact.is_complete() and artifact.published(artifact.stage)
+        for artifact in branch.list_outputs()
+        if not artifact.is_complete() and artifact.list_published(artifact.stage)
     ]
     tables = [*_read_tables(Store(str(home()))), *_read_tables(plan.store)]
     rows = pl.concat([pl.DataFrame(own_rows, schema=SPENT), *tables, shipped], how="diagonal")
@@ -170,7 +170,7 @@ def collect_costs(plan: Plan) -> pl.DataFrame:
     for branch in plan.branches:
         for artifact in branch.artifacts():
             if artifact.folder not in rows and artifact.is_complete():
-                of_engine = artifact in branch.answered()
+                of_engine = artifact in branch.list_outputs()
                 row = (_of_engine if of_engine else _of_processor)(branch, artifact)
                 tables = artifact.manifest().tables.values()
                 n_bytes = sum(shard.bytes for table in tables for shard in table.values())

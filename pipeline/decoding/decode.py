@@ -49,7 +49,7 @@ class Feed:
         self._purse = purse if self._is_paid and self._prices else None
         self._reserved: dict[str, float] = {}
         self._refused, self._admitted = False, 0
-        self.closed = False
+        self.is_closed = False
 
     @property
     def engine(self) -> Any:
@@ -59,11 +59,11 @@ class Feed:
     @property
     def drains(self) -> bool:
         """Whether answers are still to be taken."""
-        return self._is_paid or not self.closed
+        return self._is_paid or not self.is_closed
 
     def check(self) -> None:
         """Raise a StoppedError if it is closed, or if there was no money for a single request."""
-        if self.closed:
+        if self.is_closed:
             raise StoppedError("stopped; the next run resumes from the published answers.")
         if self._refused and not self._admitted:
             raise StoppedError(BROKE)
@@ -78,7 +78,7 @@ class Feed:
 
     def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's preferences; their cost is not known beforehand."""
-        yield from self._engine.preferences(takewhile(lambda _: not self.closed, requests))
+        yield from self._engine.preferences(takewhile(lambda _: not self.is_closed, requests))
 
     def _paid(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
         self._refused, self._admitted = False, 0
@@ -91,7 +91,7 @@ class Feed:
 
     def _admits(self, request: Any) -> bool:
         """Whether a request may be sent; reserves the most that its answers may cost."""
-        if self.closed:
+        if self.is_closed:
             return False
         if self._purse is not None and self._prices is not None:
             if isinstance(request, ScoreRequest):  # costs its tokens, and one more
@@ -128,13 +128,13 @@ def answer(
     """
     feed, open_shards = Feed(engine, first.work, purse), [first]
     while open_shards:
-        if open_shards[0].is_published or open_shards[0].left().is_empty():
+        if open_shards[0].is_published or open_shards[0].pending_prompts().is_empty():
             yield open_shards.pop(0).close()
             continue
         running: list[OpenShard] = []
         groups = _groups(open_shards, running, alone if engine.is_paid else follow)
         try:
-            for answered in first.work.question.task.answered(groups, feed.engine, tokenizer):
+            for answered in first.work.question.task.answer_groups(groups, feed.engine, tokenizer):
                 if (answered_shard := _keep(answered, running, feed)) is not None:
                     open_shards.remove(answered_shard)
                     yield answered_shard.close()
@@ -149,7 +149,7 @@ def answer(
                     all_shards.callback(shard.pause)
             raise
         for shard in running:
-            shard.survived()
+            shard.note_survival()
 
 
 def _groups(
@@ -181,14 +181,14 @@ def _keep(answered: Answered, running: list[OpenShard], feed: Feed) -> OpenShard
             "weights are damaged; check them, or give another model.dtype, such as float32."
         )
     if shard.keep(prompt_id, answered):
-        feed.closed = True
+        feed.is_closed = True
     if sum(shard.of_a_chunk for shard in running) >= 1:
         for neighbour in running:
             neighbour.flush()
     if shard.owed or not shard.asks_all:
         return None
     running.remove(shard)
-    shard.survived()
+    shard.note_survival()
     return shard
 
 
@@ -223,9 +223,9 @@ def publish(shard: OpenShard) -> None:
             read_refusals(work), on="prompt_id", how="left"
         )
         artifact.publish("errors", work.shard, errors)
-    thoughts = [work.thoughts] if work.question.further else []
+    thoughts = [work.thoughts] if work.question.extra_tables else []
     folders = (work.chunks, work.refusals, *thoughts)
-    chunks = zip(folders, artifact.store.each(artifact.published, folders), strict=True)
+    chunks = zip(folders, artifact.store.each(artifact.list_published, folders), strict=True)
     artifact.drop(*(f"{folder}/{chunk}.parquet" for folder, names in chunks for chunk in names))
     artifact.drop(work.trial)
     shard.report({"shards": 1, "errors": unanswered.height})

@@ -118,7 +118,9 @@ class Decoder:
         self._purse = None if run.max_cost is None else _RemotePurse(tally)
         node, log = ray.get_runtime_context().get_node_id(), str(root_cause.find_own_log())
         if lost := ray.get(tally.register_engine.remote(place, node, log)):
-            self._hopeless = self._died(root_cause.find_cause_in_log(Path(lost)), Path(lost))
+            self._hopeless = self._report_death(
+                root_cause.find_cause_in_log(Path(lost)), Path(lost)
+            )
         self._loading = self._answering.submit(self._load)
         wait([self._loading])  # an error is raised by the first call of `decode`
 
@@ -218,7 +220,7 @@ class Decoder:
         start: Begun = ray.get(self._tally.begin.remote(self._place, item.name, n_left))
         if start.stop or self._must_end():
             raise StoppedError
-        shard.begin(loaded, partial(self._report, item), start.again)
+        shard.begin(loaded, partial(self._report, item), start.n_lost)
         self._log(item, "begins")
 
     def _publish(self, turn: _Turn) -> None:
@@ -252,7 +254,9 @@ class Decoder:
         with self._telling:
             # The call for the other shard returns the same error: if it ended this process, the
             # error of the first call might be lost on its way to Ray.
-            self._hopeless = self._hopeless or self._died(root_cause.find_cause(error, log), log)
+            self._hopeless = self._hopeless or self._report_death(
+                root_cause.find_cause(error, log), log
+            )
         if self._hopeless is None:
             self._end(1)  # the pool starts another engine, and hands the shard to a free one
         return self._hopeless
@@ -271,11 +275,11 @@ class Decoder:
         if row.is_empty():
             return
         ray.get(self._tally.set_task.remote(self._place, row["prompt_id"][0]))
-        for _ in item.question.task.answered([row], loaded, tokenizer):
+        for _ in item.question.task.answer_groups([row], loaded, tokenizer):
             ray.get(self._tally.clear_deaths.remote(self._place))
         self._has_answered = True
 
-    def _died(self, reason: str, log: Path) -> DecodingError | None:
+    def _report_death(self, reason: str, log: Path) -> DecodingError | None:
         """Report the death of an engine; returns an error if no other engine is to be started."""
         hopeless = ray.get(self._tally.note_death.remote(self._place, reason))
         if not hopeless:

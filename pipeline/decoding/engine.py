@@ -51,7 +51,7 @@ class Clocked:
         """Whether requests cost money."""
         return bool(getattr(self._engine, "is_paid", False))
 
-    def used(self) -> Used:
+    def take_usage(self) -> Used:
         """Its seconds since the last call."""
         time_s = time.monotonic()
         if not self._n_open:
@@ -68,7 +68,9 @@ class Clocked:
     def __getattr__(self, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
         return partial(self._clocked, getattr(self._engine, name))
 
-    def _clocked(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
+    def _time_answers(
+        self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]
+    ) -> Iterator[Any]:
         self._check_thread()
         try:
             for answer in ask(map(self._count_request, requests)):
@@ -192,12 +194,12 @@ def build_prompter(name: str) -> Ask:
     seeds = count()
 
     @cache
-    def loaded() -> tuple[Any, Any]:
+    def load_engine() -> tuple[Any, Any]:
         weights = models.resolve(models.resolve_dtype(run.model, run.cluster.device))
         return load(run, weights), models.tokenizer(weights)
 
     def ask(prompt: str) -> str:
-        engine, tokenizer = loaded()
+        engine, tokenizer = load_engine()
         is_chat = bool(getattr(tokenizer, "chat_template", None))
         (ids,) = encode(tokenizer, [prompt], chat_template=is_chat)
         (answer,) = engine.answers([Request("asked", ids, _SAMPLING, next(seeds), prompt)])

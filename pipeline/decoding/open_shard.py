@@ -53,7 +53,7 @@ class OpenShard:
             if not remaining_prompts.is_published(work):
                 raise
             self.is_published = True  # another engine published it and removed the chunks
-        self.n_left = 0 if self.is_published else self.left().height
+        self.n_left = 0 if self.is_published else self.pending_prompts().height
         self.killed_nobody = not self._trial.begun and not self._trial.queue
 
     def _read(self) -> None:
@@ -61,7 +61,7 @@ class OpenShard:
         work, store = self.work, self.work.artifact.store
         self.is_published, chunks, self._refused, self._trial = store.at_once(
             partial(remaining_prompts.is_published, work),
-            partial(work.artifact.published, work.chunks),
+            partial(work.artifact.list_published, work.chunks),
             partial(remaining_prompts.read_refusals, work),
             partial(read_trial, work),
         )
@@ -72,7 +72,7 @@ class OpenShard:
         self._chunk_counts = [counts for _, counts in frames]
         self._kept = remaining_prompts.concat_distinct(work.table, frames)
 
-    def left(self) -> pl.DataFrame:
+    def pending_prompts(self) -> pl.DataFrame:
         """Its prompts that are neither answered, refused nor condemned."""
         rows = self.rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
         buffers = _frame(self.work.table, self._buffer), _frame("errors", self._refusals)
@@ -96,8 +96,8 @@ class OpenShard:
         Raises:
             DecodingError: engines die of more prompts than chance explains.
         """
-        rows_left, work = self.left(), self.work
-        self._trial = self._trial.narrowed(rows_left["prompt_id"].to_list(), work.max_deaths)
+        rows_left, work = self.pending_prompts(), self.work
+        self._trial = self._trial.narrow(rows_left["prompt_id"].to_list(), work.max_deaths)
         condemned = self._trial.condemned
         if len(condemned) > max(_MAX_CONDEMNED, work.max_failed_share * self.rows.height):
             raise DecodingError(
@@ -117,9 +117,9 @@ class OpenShard:
         """Whether the current attempt has all prompts that are left."""
         return not self._trial.queue
 
-    def survived(self) -> None:
+    def note_survival(self) -> None:
         """Record that an engine survived the attempt."""
-        self._trial = self._trial.survived()
+        self._trial = self._trial.after_survival()
 
     def keep(self, prompt_id: str, answered: Answered) -> bool:
         """Keep an answer or its error row; returns whether the run is to stop."""
@@ -185,7 +185,7 @@ class OpenShard:
         work = self.work
         ids = self.rows.select("prompt_id")
         answers = ids.join(self._kept, on="prompt_id", maintain_order="left")
-        if work.question.further:
+        if work.question.extra_tables:
             thoughts = self._all_thoughts()
             if not thoughts.is_empty():
                 ids = answers.select("prompt_id")
@@ -213,7 +213,7 @@ class OpenShard:
         artifact, folder = self.work.artifact, self.work.thoughts
         read = partial(artifact.read_chunk, "thoughts", folder)
         try:
-            chunks = artifact.store.each(read, artifact.published(folder))
+            chunks = artifact.store.each(read, artifact.list_published(folder))
         except DamagedFileError:
             if not remaining_prompts.is_published(self.work):
                 raise
@@ -260,7 +260,7 @@ class _Tally:
 
     def take(self) -> dict[str, float]:
         """The counts and the cost since the last call."""
-        seconds, idle_seconds = self._engine.used()
+        seconds, idle_seconds = self._engine.take_usage()
         new = self._since(self._taken)
         lost, self._again, self._taken = self._again, {}, self._counts.copy()
         hardware, n_prompts = self._hardware, new.get("prompts", 0)
@@ -297,17 +297,17 @@ class Trial:
         """The prompts of the next attempt, of the prompts that are left."""
         return self.queue[0] if self.queue else tuple(ids_left)
 
-    def survived(self) -> "Trial":
+    def after_survival(self) -> "Trial":
         """The trial after the current group was answered."""
         return replace(self, begun=0, queue=self.queue[1:])
 
-    def narrowed(self, ids_left: Sequence[str], max_deaths: int) -> "Trial":
+    def narrow(self, ids_left: Sequence[str], max_deaths: int) -> "Trial":
         """The trial with a smaller current group if that has seen `max_deaths` engines die.
 
-        >>> trial = Trial(begun=3).narrowed(["a", "b"], max_deaths=3)
+        >>> trial = Trial(begun=3).narrow(["a", "b"], max_deaths=3)
         >>> trial.queue
         (('a',), ('b',))
-        >>> Trial(begun=3, queue=(("a",), ("b",))).narrowed(["a", "b"], max_deaths=3).condemned
+        >>> Trial(begun=3, queue=(("a",), ("b",))).narrow(["a", "b"], max_deaths=3).condemned
         ('a',)
         """
         current = self.current(ids_left)

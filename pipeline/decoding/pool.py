@@ -49,7 +49,7 @@ def decode_all(
     if shards := queue.first():
         if plan.run.max_cost is not None:
             ray.get(tally.set_limit.remote(plan.run.max_cost, sum_costs(plan)))
-        pool = Pool(plan, tally, n_engines(plan.run, queue.expected(shards)))
+        pool = Pool(plan, tally, n_engines(plan.run, queue.estimate_n_shards(shards)))
         try:
             for folder in pool.answer(queue, shards):
                 finish_all(plan, leases, folder)
@@ -89,10 +89,10 @@ class Queue:
             shards += self._next()
         return shards
 
-    def expected(self, shards: Sequence[Work]) -> int:
+    def estimate_n_shards(self, shards: Sequence[Work]) -> int:
         """The number of shards in all if later settings have as many as the largest so far."""
         n = max(
-            sum(len(question.shards(branch.prompts)) for _, question in branch.asked())
+            sum(len(question.shards(branch.prompts)) for _, question in branch.list_questions())
             for branch in self._plan.branches[: self._n_begun]
         )
         return len(shards) + n * sum(self._is_open[self._n_begun :])
@@ -114,7 +114,7 @@ class Queue:
         ray.get(self.coming())
         branch, run = self._plan.branches[self._n_begun], self._plan.run
         self._n_begun += 1
-        for artifact in branch.answered():
+        for artifact in branch.list_outputs():
             if not artifact.is_complete():
                 leased = add_lease(artifact, self._leases)
                 begin(branch, leased)

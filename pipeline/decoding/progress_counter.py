@@ -154,7 +154,7 @@ class Begun(NamedTuple):
     """Whether an engine is to stop, and how many answers of its shard were lost with another."""
 
     stop: bool
-    again: int
+    n_lost: int
 
 
 class Tally(Lives, Purse):

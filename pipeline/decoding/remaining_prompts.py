@@ -109,7 +109,7 @@ def find_unanswered(items: Sequence[Work]) -> list[pl.DataFrame]:
     def read(work: Work) -> pl.DataFrame:
         rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
         read_chunk = partial(work.artifact.read_chunk, work.table, work.chunks)
-        chunks = work.artifact.store.each(read_chunk, work.artifact.published(work.chunks))
+        chunks = work.artifact.store.each(read_chunk, work.artifact.list_published(work.chunks))
         for finished in (*(frame for frame, _ in chunks), read_refusals(work)):
             rows = rows.join(finished, on="prompt_id", how="anti", maintain_order="left")
         return rows
@@ -170,7 +170,7 @@ def count_asked(work: Work) -> int:
 
 def read_refusals(work: Work, names: Sequence[str] | None = None) -> pl.DataFrame:
     """The error rows of an open shard, from these chunks or all."""
-    names = work.artifact.published(work.refusals) if names is None else names
+    names = work.artifact.list_published(work.refusals) if names is None else names
     read = partial(work.artifact.read_chunk, "errors", work.refusals)
     return concat_distinct("errors", map(read, names))
 
@@ -199,13 +199,13 @@ def list_work(plan: Plan) -> list[Work]:
 
 def sum_costs(plan: Plan) -> float:
     """The cost of a plan's answers so far, of whichever run."""
-    return sum(float(counts.get("cost", 0)) for counts in _counts(plan.answered))
+    return sum(float(counts.get("cost", 0)) for counts in _counts(plan.outputs))
 
 
 def requests_per_prompt(plan: Plan) -> float | None:
     """The mean number of requests for the samples of a prompt so far; null: no samples yet."""
     sums = Counter[str]()
-    for counts in _counts(artifact for artifact in plan.answered if artifact.stage == "samples"):
+    for counts in _counts(artifact for artifact in plan.outputs if artifact.stage == "samples"):
         sums.update(numbers(counts))
     if not sums["answers"]:
         return None
@@ -226,7 +226,7 @@ def add_lease(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
 
 def list_branch_work(run: Run, branch: Branch) -> Iterator[Work]:
     """The shards of a setting that are not answered yet; its prompts must be complete."""
-    for artifact, question in branch.asked():
+    for artifact, question in branch.list_questions():
         for shard in _missing(artifact, branch.prompts, question):
             yield Work(
                 artifact=artifact,
@@ -263,7 +263,7 @@ def finish(branch: Branch, artifact: Artifact, question: Question) -> None:
         return
     shards = branch.prompts.shards(question.source)
     artifact.finish(
-        [question.table, *question.further, "errors"],
+        [question.table, *question.extra_tables, "errors"],
         made_of=(branch.prompts, branch.admitted),
         expected_shards={question.table: shards},
     )
@@ -276,7 +276,7 @@ def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = Non
         DamagedFileError: a shard is damaged, missing, or one too many.
     """
     for branch in plan.branches:
-        for artifact, question in branch.asked():
+        for artifact, question in branch.list_questions():
             if folder not in (None, artifact.folder) or artifact.is_complete():
                 continue
             if folder is None or not _missing(artifact, branch.prompts, question):

@@ -190,12 +190,12 @@ def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.D
 def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
     answers, counts, clocked = {}, Counter[str](), Clocked(engine)
     started_at = time.monotonic()
-    for answered in task.answered([rows], clocked, tokenizer):
+    for answered in task.answer_groups([rows], clocked, tokenizer):
         counts.update(answered.counts)
         if answered.error is None:
             answers[answered.row["prompt_id"]] = answered.row
     seconds = time.monotonic() - started_at
-    return Turn(answers, counts, seconds, clocked.used().idle_seconds)
+    return Turn(answers, counts, seconds, clocked.take_usage().idle_seconds)
 
 
 def _compare_turns(first: Turn, second: Turn) -> Iterator[Finding]:

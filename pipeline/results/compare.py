@@ -65,7 +65,7 @@ class Pair:
 
     first: PastBranch
     second: PastBranch
-    asked: tuple[str, ...]  # differences of the prompts, and of who answers them
+    prompt_differences: tuple[str, ...]  # differences of the prompts, and of who answers them
     departures: tuple[str, ...]  # other differences, except those of the model
 
     @property
@@ -101,9 +101,11 @@ class Pair:
     def unit(self) -> Unit:
         """Prompts, as far as both have any and differ in more than the choice of templates."""
         same_model = self.first.model == self.second.model
-        is_choice = all(line.startswith("prompts setting.templates:") for line in self.asked)
+        is_choice = all(
+            line.startswith("prompts setting.templates:") for line in self.prompt_differences
+        )
         tables = (map(b.matched_answers, self.relations) for b in (self.first, self.second))
-        is_template_choice = bool(self.asked) and is_choice and same_model
+        is_template_choice = bool(self.prompt_differences) and is_choice and same_model
         return unit_between(zip(*tables, strict=True), templates_alone=is_template_choice)
 
 
@@ -230,7 +232,7 @@ class Compared:
         return f"p of {main}, the main metric, is not adjusted; p (Holm) adjusts the further ones."
 
     @property
-    def lost(self) -> tuple[str, ...]:
+    def lost_facts(self) -> tuple[str, ...]:
         """The facts that only the first run knows, the largest change first."""
         rows = self.report.tables["facts"].filter(change="lost")
         return tuple(f"{s} ({r})" for s, r in rows.select("subject", "relation").iter_rows())
@@ -330,7 +332,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
         "facts": tables.changed_facts(changes, facts.pairs, labels),
         "verdicts": judge_rows(deciding, bar),
         "paired": pl.DataFrame({"paired": [sentence], "by": [unit], **columns}),
-        "asked": pl.Series("differs in", pair.asked, pl.String).to_frame(),
+        "asked": pl.Series("differs in", pair.prompt_differences, pl.String).to_frame(),
         "departures": pl.Series("differs in", pair.departures, pl.String).to_frame(),
     }
     title = f"{names[1]} against {names[0]}"
@@ -353,7 +355,7 @@ def _with_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFram
         for side, branch in (("first", pair.first), ("second", pair.second))
         for name, value in (("run", branch.run), ("model", branch.model), ("asked", branch.setting))
     }
-    lines = {"asked": "; ".join(pair.asked), "departures": "; ".join(pair.departures)}
+    lines = {"asked": "; ".join(pair.prompt_differences), "departures": "; ".join(pair.departures)}
     columns = {"benchmark": pair.first.benchmark, **names, "paired_by": unit, **lines}
     return comparison.select(
         *(pl.lit(value).alias(name) for name, value in columns.items()), *comparison.columns
@@ -397,8 +399,8 @@ def _tables_by_relation(pair: Pair) -> Iterator[tuple[Tables, Tables]]:
     """The matched tables of both runs, one common relation at a time."""
     facts = {branch.artifacts["facts"].folder for branch in (pair.first, pair.second)}
     for relation in pair.relations:
-        first: Tables = pair.first.matched(relation)
-        second: Tables = pair.second.matched(relation)
+        first: Tables = pair.first.read_matched(relation)
+        second: Tables = pair.second.read_matched(relation)
         if len(facts) > 1:
             second = _rename_other_prompts(pair, first, second)
         yield first, second

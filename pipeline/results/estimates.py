@@ -48,7 +48,7 @@ def answers_of_budget(answered: Artifact, chosen: Artifact) -> pl.DataFrame:
             parts = [answered.read(table, shard)]
         else:
             folder = f"chunks/{table}/{shard}"
-            chunks = answered.published(folder)
+            chunks = answered.list_published(folder)
             parts = [answered.read_chunk(table, folder, name)[0] for name in chunks]
         rows += [part.join(needed, on="prompt_id", how="semi") for part in parts]
     return pl.concat(rows).unique("prompt_id", keep="first", maintain_order=True)

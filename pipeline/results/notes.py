@@ -66,8 +66,12 @@ def notes(
     served_by_model: dict[str, list[Artifact]] = {}
     for branch in branches:
         if branch.record["run"]["model"].get("source") == "endpoint":
-            repeated = branch.artifacts.get(branch.how.ask.ability.again or "")
-            artifacts = [branch.answers, *branch.further, *([] if repeated is None else [repeated])]
+            repeated = branch.artifacts.get(branch.how.ask.ability.repeat_table or "")
+            artifacts = [
+                branch.answers,
+                *branch.extra_outputs,
+                *([] if repeated is None else [repeated]),
+            ]
             model_artifacts = served_by_model.setdefault(branch.model, [])
             model_artifacts += [a for a in artifacts if a not in model_artifacts]
     for model, artifacts in served_by_model.items():
@@ -92,7 +96,7 @@ def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:
         [branch.artifacts[name]] if name in branch.artifacts else []
         for name in ("admitted", "canary")
     )
-    blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]
+    blocks = [artifact for artifact in branch.extra_outputs if artifact.stage == "samples"]
     for noun, plural, artifacts in (
         ("prompt", "prompts", [*admitted, branch.answers]),
         ("block of samples", "blocks of samples", blocks),
@@ -123,7 +127,9 @@ def _on_answers(branch: PastBranch) -> Iterator[str]:
             )
     if texts := list(answers.each(answers.stage, ["text", "finish_reason"])):
         yield from alike(pl.concat(texts))
-    thoughts = [answers.read("thoughts", shard)["ended"] for shard in answers.published("thoughts")]
+    thoughts = [
+        answers.read("thoughts", shard)["ended"] for shard in answers.list_published("thoughts")
+    ]
     if thoughts:
         yield from cut(pl.concat(thoughts).explode())
 
@@ -272,7 +278,7 @@ def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
     ('m', '4-template', 'nowhere', 152, '.2500', '.2000–.3000')
     """
     counts = {"a right answer in": "place", "prompts": "n"}
-    shares = {"Acc@1": SHARE.dashed(pl.col("value")), "95 % interval": SHARE.interval()}
+    shares = {"Acc@1": SHARE.column_with_dashes(pl.col("value")), "95 % interval": SHARE.interval()}
     return rows.select("model", "setting", **counts, **shares)
 
 

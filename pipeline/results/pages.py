@@ -216,7 +216,7 @@ def _read_answered(branch: PastBranch, shard: str) -> pl.DataFrame:
 def _read_sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     """The sampled prompts of a relation with all samples; greedy answers are the canary's."""
     prompts, canary = branch.artifacts["prompts"], branch.artifacts.get("canary")
-    blocks = [artifact for artifact in branch.further if artifact.stage == "samples"]
+    blocks = [artifact for artifact in branch.extra_outputs if artifact.stage == "samples"]
     if not blocks or canary is None:
         return pl.DataFrame(schema={"prompt_id": pl.String, "samples": EXAMPLES["samples"]})
     answers = canary.read("canary", relation).select("prompt_id", answer="text")

@@ -33,7 +33,7 @@ _ANSWER = {"text": "answer", "token": "answer"}  # columns of a decoder and an e
 
 @dataclass(frozen=True)
 class PastBranch:
-    """One setting of a past run, and its artifacts by stage; `further` are blocks of samples."""
+    """One setting of a past run, its artifacts by stage; `extra_outputs` are blocks of samples."""
 
     run: str
     model: str
@@ -44,7 +44,7 @@ class PastBranch:
     training_cutoff: str | None
     artifacts: dict[str, Artifact]
     record: Mapping[str, Any]
-    further: tuple[Artifact, ...] = ()
+    extra_outputs: tuple[Artifact, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -89,7 +89,7 @@ class PastBranch:
         matched, table = self.artifacts["matched"], self.how.measure.answers
         return matched.read_all(table) if relation_id is None else matched.read(table, relation_id)
 
-    def matched(self, relation_id: str) -> dict[str, pl.DataFrame]:
+    def read_matched(self, relation_id: str) -> dict[str, pl.DataFrame]:
         """The matched tables of a relation, by name."""
         artifact = self.artifacts["matched"]
         return {
@@ -235,7 +235,7 @@ def settings(name: str, content: Record) -> Iterator[PastBranch]:
 def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact]) -> PastBranch:
     """One setting of a run, by its title."""
     run, artifacts = content["run"], list(artifacts)
-    block_stages = METHODS[run["benchmark"]["method"]].ask.ability.further
+    block_stages = METHODS[run["benchmark"]["method"]].ask.ability.extra_tables
     return PastBranch(
         run=name,
         model=run["model"]["name"],
@@ -245,7 +245,7 @@ def setting(name: str, content: Record, title: str, artifacts: Iterable[Artifact
         billions_of_parameters=run["model"]["billions_of_parameters"],
         training_cutoff=run["model"].get("training_cutoff"),
         artifacts={artifact.stage: artifact for artifact in artifacts},
-        further=tuple(artifact for artifact in artifacts if artifact.stage in block_stages),
+        extra_outputs=tuple(artifact for artifact in artifacts if artifact.stage in block_stages),
         record=content,
     )
 
@@ -301,7 +301,7 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
     sources = {*rows["same_as"].drop_nulls().str.split(".").list.first()}
     shards = [shard for shard in shards if shard in own_shards or relation_of(shard) in sources]
     outputs = pl.concat([output.read(output.stage, shard) for shard in shards])
-    if not set(shards).isdisjoint(output.published("thoughts")):
+    if not set(shards).isdisjoint(output.list_published("thoughts")):
         outputs = join_columns(outputs, thoughts(output, shards), ["prompt_id"])
     is_asked = pl.col("prompt_id").is_in(outputs["prompt_id"].implode())
     source_id = pl.when(is_asked).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
@@ -319,7 +319,7 @@ def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
 
 def thoughts(answers: Artifact, shards: Iterable[str]) -> pl.DataFrame:
     """The thought before each answer: prompt_id, thought; no rows of a model without thoughts."""
-    shards = sorted(set(shards).intersection(answers.published("thoughts")))
+    shards = sorted(set(shards).intersection(answers.list_published("thoughts")))
     rows = pl.concat([empty("thoughts"), *(answers.read("thoughts", shard) for shard in shards)])
     return rows.select("prompt_id", thought=pl.col("texts").list.first())
 

@@ -203,7 +203,7 @@ def artifacts(plan: Plan) -> dict[str, list[str]]:
 def cost(plan: Plan) -> dict[str, dict[str, float]]:
     """The cost of the answers by stage: hours, prompts and tokens, whichever run decoded them."""
     sums_by_stage: dict[str, Counter[str]] = {}
-    for artifact in (artifact for branch in plan.branches for artifact in branch.answered()):
+    for artifact in (artifact for branch in plan.branches for artifact in branch.list_outputs()):
         for counts in artifact.counts(artifact.stage).values():
             sums_by_stage.setdefault(artifact.stage, Counter()).update(numbers(counts))
     hours = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}

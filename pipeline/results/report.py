@@ -349,7 +349,7 @@ def _digest(facts: Facts) -> str:
     """The SHA-256 of the facts and their words, independent of file, reader and method."""
     keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
     tables = [getattr(facts, table).sort(key) for table, key in keys.items()]
-    tables += [table for _, table in sorted(facts.further.items())]
+    tables += [table for _, table in sorted(facts.extra_tables.items())]
     texts = (table.select(sorted(table.columns)).write_ndjson() for table in tables)
     return hashlib.sha256("".join(texts).encode()).hexdigest()
 

@@ -77,7 +77,7 @@ def measure_rates(run: Run, limit_s: float) -> pl.DataFrame:
         for job in all_jobs:
             sums, began = Counter[str](), time.monotonic()
             parts = (part for part in job.parts if part.height)  # one by one, as shards are
-            for answered in job.task.answered(parts, engine, tokenizer):
+            for answered in job.task.answer_groups(parts, engine, tokenizer):
                 sums.update(answered.counts)
                 if time.monotonic() - began > limit_s / len(all_jobs):
                     break
@@ -99,12 +99,12 @@ def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]
     """Each setting with its main question and the prompts of its first relation."""
     for branch in plan.branches:
         table = plan.run.method.ask.ability.answers
-        questions = (question for _, question in branch.asked())
+        questions = (question for _, question in branch.list_questions())
         question = next(question for question in questions if question.table == table)
         expand = branch.step(branch.prompts).stage
         assert isinstance(expand, Expand), "prompts are expanded"
         expansion = next(expand.expansions())
-        yield branch, question, question.asked(expansion.of(question.source))
+        yield branch, question, question.select_rows(expansion.of(question.source))
 
 
 def list_jobs(plan: Plan) -> Iterator[Job]:
@@ -118,7 +118,7 @@ def list_jobs(plan: Plan) -> Iterator[Job]:
         pairs = [(q, Job(branch, q.table, q.task, [])) for q in branch.questions()]
         for expansion in expand.expansions():
             for question, job in pairs:
-                rows = question.asked(expansion.of(question.source)).head(_ROWS)
+                rows = question.select_rows(expansion.of(question.source)).head(_ROWS)
                 check_reading(job.task, tokenizer, rows)
                 ids = job.task.token_ids(tokenizer, expansion.longest(rows).to_list())
                 fits = [len(prompt) <= room(run) for prompt in ids]

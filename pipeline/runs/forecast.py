@@ -106,7 +106,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
     expand = branch.step(branch.prompts).stage
     assert isinstance(expand, Expand), "prompts are expanded"
-    facts = expand.demonstrated(facts)
+    facts = expand.unify_shown_labels(facts)
     choose = _chooser(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id
@@ -140,14 +140,14 @@ def _chooser(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl
     assert isinstance(stage, Choose)
     expansions = run.method.ask.expand(facts, branch.setting, seed=run.seed)
     designs = {e.relation_id: stage.design(e.relation_id, e.prompts) for e in expansions}
-    samples = stage.chosen(designs).samples
+    samples = stage.choose_samples(designs).samples
     return lambda expansion: stage.of(samples[expansion.relation_id], expansion.prompts)
 
 
 def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
     """Add a relation: the prompts to ask, their tokens, and the prompts that are too long."""
     for question in figures.branch.questions():
-        rows = question.asked(expansion.of(question.source))
+        rows = question.select_rows(expansion.of(question.source))
         if figures.branch.chosen is not None:
             rows = rows.join(figures.needed[-1], on="prompt_id", how="semi", maintain_order="left")
         if not tokens:
@@ -204,7 +204,7 @@ def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
     """The number of prompts without an answer, by artifact; only of artifacts where it is known."""
     branch = figures.branch
     if not (branch.prompts.is_complete() and branch.admitted.is_complete()):
-        return {artifact.folder: 0 for artifact in branch.answered() if artifact.is_complete()}
+        return {artifact.folder: 0 for artifact in branch.list_outputs() if artifact.is_complete()}
     if branch.chosen is not None:  # the chosen prompts may not be written yet
         steps = ((step, step.question) for step in branch.steps if step.question is not None)
         steps_of_all = tuple(
@@ -216,7 +216,7 @@ def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
         needed = pl.concat(figures.needed)
         n = sum(ids.join(needed, on="prompt_id", how="semi").height for ids in rows)
         return {branch.answers.folder: n}
-    n_left = {artifact.folder: 0 for artifact in branch.answered()}
+    n_left = {artifact.folder: 0 for artifact in branch.list_outputs()}
     items = list(list_branch_work(run, branch))
     for item, n in zip(items, remaining_prompts.count_left(items), strict=True):
         n_left[item.artifact.folder] += n

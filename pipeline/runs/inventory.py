@@ -65,7 +65,7 @@ class Item:
     needs: Sequence[Need]
 
     @property
-    def used(self) -> datetime:
+    def used_at(self) -> datetime:
         """The time of its last use."""
         return max([self.written, *(need.when for need in self.needs if need.when)])
 

@@ -66,7 +66,7 @@ def read_sources(plan: Plan) -> Facts:
 def _check_setting(plan: Plan, branch: Branch, facts: Facts) -> None:
     run, expand = plan.run, branch.step(branch.prompts).stage
     assert isinstance(expand, Expand), "prompts are expanded"
-    few = _few(expand.demonstrated(facts), getattr(branch.setting, "shots", 0) + _FEW)
+    few = _few(expand.unify_shown_labels(facts), getattr(branch.setting, "shots", 0) + _FEW)
     expansions = list(run.method.ask.expand(few, branch.setting, seed=run.seed))
     if run.answers is None and not branch.admitted.is_complete():
         _check_reading(plan, branch, expansions)
@@ -78,9 +78,9 @@ def _few(facts: Facts, n: int) -> Facts:
     pairs = facts.pairs.filter(pl.int_range(pl.len()).over(groups) < n)
     further = {
         name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
-        for name, table in facts.further.items()
+        for name, table in facts.extra_tables.items()
     }
-    return replace(facts, pairs=pairs, further=further)
+    return replace(facts, pairs=pairs, extra_tables=further)
 
 
 def _check_reading(plan: Plan, branch: Branch, expansions: list[Expansion]) -> None:
@@ -89,7 +89,7 @@ def _check_reading(plan: Plan, branch: Branch, expansions: list[Expansion]) -> N
     question, limit = branch.questions()[0], room(run)
     lengths = list[int]()
     for expansion in expansions:
-        rows = question.asked(expansion.of(question.source))
+        rows = question.select_rows(expansion.of(question.source))
         lengths += check_reading(question.task, tokenizer, rows)
     if lengths and min(lengths) > limit and run.decoding.max_failed_share < 1:
         raise InputError(

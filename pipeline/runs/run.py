@@ -129,7 +129,7 @@ def log_warnings(plan: Plan) -> None:
 def log_server_differences(plan: Plan) -> None:
     """Log the differences of a server from an engine here."""
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
-        for line in differences(plan.run.model.name, plan.answered):
+        for line in differences(plan.run.model.name, plan.outputs):
             LOG.warning("%s", line)
 
 
@@ -169,7 +169,7 @@ def check_failed(plan: Plan) -> None:
         n, failed = past_runs.count_answered(metrics, plan.run.method)
         blocks = [
             artifact
-            for artifact in branch.further
+            for artifact in branch.extra_outputs
             if artifact.stage == "samples" and artifact.is_complete()
         ]
         n_sampled, n_lacking = (

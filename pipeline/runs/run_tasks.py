@@ -229,7 +229,7 @@ def measure(
     while waiting:
         finished, _ = ray.wait(list(answered), timeout=_MEASURE_EVERY_S)
         ray.get(finished)  # raises if the engines ended with an error
-        ready = [b for b in waiting if finished or all(a.is_complete() for a in b.answered())]
+        ready = [b for b in waiting if finished or all(a.is_complete() for a in b.list_outputs())]
         for branch in ready:
             waiting.remove(branch)
             try:

@@ -140,12 +140,12 @@ def _find_unanswered(branches: Sequence[Branch]) -> Iterator[str]:
     """Decoded artifacts with prompts that have neither an answer nor an error row."""
     for branch in branches:
         inputs = (branch.prompts, branch.admitted)
-        for artifact, question in branch.asked():
+        for artifact, question in branch.list_questions():
             if not all(map(_is_complete, (*inputs, artifact))):
                 continue
             try:
                 failed = pl.concat([e.read_all("errors") for e in (branch.admitted, artifact)])
-                rows_left = question.asked(branch.prompts.read_all(question.source))
+                rows_left = question.select_rows(branch.prompts.read_all(question.source))
                 answered = artifact.read_all(artifact.stage)
             except DamagedFileError:
                 continue  # reported by its name

@@ -61,7 +61,7 @@ class Admit(Shared):
         """Publish an error row for each prompt that leaves no room for an answer."""
         artifact.begin()
         n_by_shard = self.prompts.rows("prompts")
-        published = set(artifact.published("errors"))
+        published = set(artifact.list_published("errors"))
         missing = {shard: n for shard, n in n_by_shard.items() if shard not in published}
         sharing(partial(self._admit, artifact), missing)
         artifact.finish(["errors"], expected_shards={"errors": n_by_shard}, made_of=[self.prompts])

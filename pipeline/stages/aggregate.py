@@ -28,7 +28,7 @@ _RANK = ("pair_id", "calibration_rank")
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Measures a setting from its matched answers; `again` are the repeated answers."""
+    """Measures a setting from its matched answers, and its noise from the repeated ones."""
 
     method: str
     model: str
@@ -40,7 +40,7 @@ class Aggregate:
     facts: Artifact
     prompts: Artifact
     answers: Artifact
-    again: Artifact | None
+    repeated_answers: Artifact | None
     matched: Artifact
 
     @property
@@ -57,8 +57,8 @@ class Aggregate:
             "variant": self.setting.variant,
         }
         inputs = {"matched": self.matched.fingerprint}
-        if self.again is not None:
-            inputs[self.again.stage] = self.again.fingerprint
+        if self.repeated_answers is not None:
+            inputs[self.repeated_answers.stage] = self.repeated_answers.fingerprint
         return Recipe("metrics", VERSION, fields, inputs)
 
     @single_threaded_blas()
@@ -66,7 +66,11 @@ class Aggregate:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
         measure = METHODS[self.method].measure
-        repeated = None if self.again is None else self.again.read_all(self.again.stage)
+        repeated = (
+            None
+            if self.repeated_answers is None
+            else self.repeated_answers.read_all(self.repeated_answers.stage)
+        )
         evidence = self._evidence(repeated)
         with ThreadPoolExecutor(1) as reader:  # the answers are read while metrics are computed
             answer_metrics = reader.submit(lambda: list(self._answer_metrics(repeated)))
@@ -75,7 +79,7 @@ class Aggregate:
         tables["metrics"] = pl.concat(metrics, how="diagonal")
         for table, rows in tables.items():
             artifact.write(table, "all", _add_names(rows, artifact.recipe))
-        inputs = (self.facts, self.prompts, self.answers, self.matched, self.again)
+        inputs = (self.facts, self.prompts, self.answers, self.matched, self.repeated_answers)
         made_of = [source for source in inputs if source is not None]
         artifact.finish(measure.measured, made_of=made_of)
 
@@ -110,7 +114,7 @@ class Aggregate:
             tables=self._tables(facts),
             n_failed=_missing(expected, Counter(self.matched.rows(measure.answers))),
             n_failed_samples=self._failed_samples(),
-            again=repeated,
+            repeated_answers=repeated,
             options=self.options,
             seed=self.seed,
         )

@@ -54,7 +54,7 @@ class Choose:
         artifact.begin()
         shards = self.prompts.shards("prompts")
         names = sorted(set(map(relation_of, shards)))
-        samples, crossed = self.chosen(
+        samples, crossed = self.choose_samples(
             {name: self.design(name, prompts_of(self.prompts, name, _PLACE)) for name in names}
         )
         sources = []
@@ -86,7 +86,7 @@ class Choose:
             )
         return relation
 
-    def chosen(self, designs: Mapping[str, Design]) -> Chosen:
+    def choose_samples(self, designs: Mapping[str, Design]) -> Chosen:
         """The sample of each relation, given the designs."""
         if not self.whole_pairs:
             relations = {

@@ -75,10 +75,10 @@ class Expand:
 
     def expansions(self) -> Iterator[Expansion]:
         """The published facts, with their knowledge base if they have one, as prompts."""
-        facts = self.demonstrated(facts_stage.with_knowledge_base(self.facts, self.base))
+        facts = self.unify_shown_labels(facts_stage.with_knowledge_base(self.facts, self.base))
         return METHODS[self.method].ask.expand(facts, self.setting, seed=self.seed)
 
-    def demonstrated(self, facts: Facts) -> Facts:
+    def unify_shown_labels(self, facts: Facts) -> Facts:
         """The facts with the labels that demonstrations show."""
         return facts if self.values_in is None else unify_labels(facts, self.values_in)[0]
 
@@ -86,7 +86,7 @@ class Expand:
         """Publish the prompts, a relation at a time."""
         artifact.begin()
         # An unfinished artifact keeps its sizes of shards.
-        size = artifact.settled("rows_per_shard", self.rows_per_shard)
+        size = artifact.settle("rows_per_shard", self.rows_per_shard)
         # While shards are packed and published, the next relation is expanded.
         with ThreadPoolExecutor(artifact.store.writers) as publishers:
             published: list[Future[None]] = []

@@ -151,7 +151,7 @@ def contradictions(artifact: Artifact) -> list[str]:
 
 def tables(facts: Facts) -> dict[str, pl.DataFrame]:
     """The published tables of facts."""
-    return {**{table: getattr(facts, table) for table in TABLES}, **facts.further}
+    return {**{table: getattr(facts, table) for table in TABLES}, **facts.extra_tables}
 
 
 def load(artifact: Artifact) -> Facts:

@@ -80,12 +80,14 @@ def questions(run: Run, setting: Asked) -> Questions:
         **thinks,
     }
 
-    def sampled(number: int) -> Question:
+    def ask_block(number: int) -> Question:
         fields = {**sample_fields, "block": number, **decoding.fresh()}
         block_task = replace(task, sampling=block, block=number)
         return Question("samples", block_task, "ranked", samples.n_prompts, fields)
 
-    return Questions(answers, repeated if n_canary else None, tuple(map(sampled, range(n_blocks))))
+    return Questions(
+        answers, repeated if n_canary else None, tuple(map(ask_block, range(n_blocks)))
+    )
 
 
 # Prompts that are tokenised together: few at first, since an engine waits for them.
@@ -148,7 +150,7 @@ class Generate(Task):
             template_kwargs=self.template_kwargs,
         )
 
-    def answered(
+    def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Engine, tokenizer: Any
     ) -> Iterator[Answered]:
         """An answer for each row, in order of completion."""
@@ -282,7 +284,7 @@ class Score(Task):
 
     backwards: bool = False
 
-    def answered(
+    def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
     ) -> Iterator[Answered]:
         """The scores of each row, in order of completion."""
@@ -332,7 +334,7 @@ class Fill(Task):
         """The prompts as the model reads them."""
         return masked.encode(tokenizer, texts)
 
-    def answered_of(
+    def answer_rows(
         self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any
     ) -> Iterator[Answered]:
         """A prediction for each row, in order of completion."""

@@ -33,13 +33,13 @@ _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 @dataclass(frozen=True)
 class Match(Shared):
-    """Compares answers with facts; `further` has samples, or answers to content-free prompts."""
+    """Compares answers with facts; `extra_outputs` are samples, or answers to empty prompts."""
 
     method: str
     facts: Artifact
     prompts: Artifact
     answers: Artifact
-    further: tuple[Artifact, ...]
+    extra_outputs: tuple[Artifact, ...]
     matching: Matching
     weights: Weights
     n_sampled: int
@@ -58,7 +58,7 @@ class Match(Shared):
         }
         if language is not None:
             fields["values"] = [language, self.matching.tolerance]
-        blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.further)}
+        blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.extra_outputs)}
         inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
         return Recipe("matched", VERSION, fields, inputs)
 
@@ -66,13 +66,15 @@ class Match(Shared):
         """Publish the matched tables of each relation."""
         artifact.begin()
         tables, relations = METHODS[self.method].measure.matched, self.prompts.shards("ranked")
-        published = set[str].intersection(*(set(artifact.published(table)) for table in tables))
+        published = set[str].intersection(
+            *(set(artifact.list_published(table)) for table in tables)
+        )
         missing = [relation_id for relation_id in relations if relation_id not in published]
         if missing:
             sizes = n_prompts(self.prompts)
             parts = {relation_id: sizes[relation_id] for relation_id in missing}
             sharing(partial(self._match, artifact), parts)
-        made_of = (self.facts, self.prompts, self.answers, *self.further)
+        made_of = (self.facts, self.prompts, self.answers, *self.extra_outputs)
         artifact.finish(tables, expected_shards=dict.fromkeys(tables, relations), made_of=made_of)
 
     def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
@@ -90,7 +92,7 @@ class Match(Shared):
             def publish(relation_id: str) -> None:
                 prompts = prompts_of(self.prompts, relation_id, _ASKED)
                 answers = _answers(prompts, self.answers, relation_id, columns)
-                further_tables = further_rows(self.method, self.further, relation_id)
+                further_tables = further_rows(self.method, self.extra_outputs, relation_id)
                 for table, rows in matcher.result()(answers, further_tables).items():
                     artifact.write(table, relation_id, rows)
 
@@ -110,7 +112,7 @@ def further_rows(
 ) -> Mapping[str, pl.DataFrame]:
     """A relation's rows of each further table of a method; one row per sampled answer."""
     rows_by_table = {}
-    for table in METHODS[method].ask.ability.further:
+    for table in METHODS[method].ask.ability.extra_tables:
         parts = [empty(table)]
         for artifact in artifacts:
             if artifact.stage == table:

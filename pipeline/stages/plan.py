@@ -5,8 +5,8 @@ facts → prompts → admitted → answers ─┬→ matched ─┬→ metrics  
                           └→ again ───────────────┘
 
 A method that compares entities has a knowledge base in addition to its facts. `answers` are of all
-prompts; `further` has blocks of samples, or an encoder's answers to content-free prompts; `again`
-repeats some of the answers.
+prompts; `extra_outputs` has blocks of samples, or an encoder's answers to content-free prompts;
+`repeated_answers` repeats some of the answers.
 """
 
 from collections.abc import Iterator
@@ -51,8 +51,8 @@ class Branch:
     prompts: Artifact
     admitted: Artifact
     answers: Artifact
-    again: Artifact | None
-    further: tuple[Artifact, ...]
+    repeated_answers: Artifact | None
+    extra_outputs: tuple[Artifact, ...]
     matched: Artifact
     metrics: Artifact
     steps: tuple[Step, ...]
@@ -75,7 +75,7 @@ class Branch:
         """All artifacts, inputs before outputs."""
         return (step.artifact for step in self.steps)
 
-    def asked(self) -> Iterator[tuple[Artifact, Question]]:
+    def list_questions(self) -> Iterator[tuple[Artifact, Question]]:
         """The artifacts that an engine writes, each with its question."""
         for step in self.steps:
             if step.question is not None:
@@ -83,16 +83,20 @@ class Branch:
 
     def lacks_answers(self) -> bool:
         """Whether an artifact of an engine is incomplete."""
-        return any(not artifact.is_complete() for artifact, _ in self.asked())
+        return any(not artifact.is_complete() for artifact, _ in self.list_questions())
 
     def questions(self) -> list[Question]:
         """One question per table: all blocks of samples are asked alike."""
-        return list({question.table: question for _, question in self.asked()}.values())
+        return list({question.table: question for _, question in self.list_questions()}.values())
 
-    def answered(self) -> Iterator[Artifact]:
+    def list_outputs(self) -> Iterator[Artifact]:
         """The artifacts of model output: the answers, the repeated ones, and further ones."""
         yield self.answers
-        yield from (self.again, *self.further) if self.again is not None else self.further
+        yield from (
+            (self.repeated_answers, *self.extra_outputs)
+            if self.repeated_answers is not None
+            else self.extra_outputs
+        )
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,9 @@ class Plan:
         return list({step.artifact.folder: step for step in steps}.values())
 
     @property
-    def answered(self) -> list[Artifact]:
+    def outputs(self) -> list[Artifact]:
         """The artifacts of model output in all branches, each once."""
-        artifacts = (artifact for branch in self.branches for artifact in branch.answered())
+        artifacts = (artifact for branch in self.branches for artifact in branch.list_outputs())
         return list({artifact.folder: artifact for artifact in artifacts}.values())
 
     @property
@@ -222,7 +226,9 @@ def sample_plan(plan: Plan) -> Plan:
         answers = replace(answers, after=(*answers.after, chosen), question=question)
         steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), answers)
         branches.append(
-            replace(branch, again=None, further=(), chosen=chosen.artifact, steps=steps)
+            replace(
+                branch, repeated_answers=None, extra_outputs=(), chosen=chosen.artifact, steps=steps
+            )
         )
     return replace(plan, branches=tuple(branches))
 
@@ -268,7 +274,7 @@ _Answers = tuple[Step, Step, Step | None, tuple[Step, ...]]
 
 def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weights) -> Branch:
     method, samples, facts = run.benchmark.method, run.decoding.samples, sources[0].artifact
-    has_samples = run.answers is None and "samples" in run.method.ask.ability.further
+    has_samples = run.answers is None and "samples" in run.method.ask.ability.extra_tables
     n_sampled = samples.n_prompts if has_samples and samples.n_answers else 0
     prompts = _prompts(run, setting, sources)
     if run.answers:
@@ -296,7 +302,7 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
         facts=facts,
         prompts=prompts.artifact,
         answers=answers.artifact,
-        again=repeated,
+        repeated_answers=repeated,
         matched=matched.artifact,
     )
     metrics = _step(run, aggregate, matched, *repeats)
@@ -307,8 +313,8 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
         prompts=prompts.artifact,
         admitted=admitted.artifact,
         answers=answers.artifact,
-        again=repeated,
-        further=further_artifacts,
+        repeated_answers=repeated,
+        extra_outputs=further_artifacts,
         matched=matched.artifact,
         metrics=metrics.artifact,
         steps=(*sources, prompts, admitted, answers, *repeats, *further_steps, matched, metrics),
@@ -328,13 +334,20 @@ def _plan_answers(run: Run, setting: Asked, prompts: Step, weights: Weights) -> 
     task = questions.answers.task
     admitted = _step(run, Admit(prompts.artifact, weights, ability, task, room(run)), prompts)
 
-    def answered(question: Question) -> Step:
+    def build_step(question: Question) -> Step:
         stage = Answer(question, admitted.artifact, weights, run.decoding, ability)
         artifact = Artifact(Store(run.artifacts), stage.recipe)
         return Step(artifact, (admitted,), stage=None, question=question)
 
-    repeated = None if questions.again is None else answered(questions.again)
-    return admitted, answered(questions.answers), repeated, tuple(map(answered, questions.further))
+    repeated = (
+        None if questions.repeated_question is None else build_step(questions.repeated_question)
+    )
+    return (
+        admitted,
+        build_step(questions.answers),
+        repeated,
+        tuple(map(build_step, questions.extra_questions)),
+    )
 
 
 def _plan_external_answers(run: Run, setting: Asked, prompts: Step) -> _Answers:

@@ -45,7 +45,7 @@ class Chance(Task):
     seed: int
     limit: int
 
-    def answered_of(
+    def answer_rows(
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
     ) -> Iterator[Answered]:
         """The chances of each pair, in order of completion."""
@@ -136,7 +136,7 @@ class Prefer(Task):
     ending: Ending
     backwards: bool = False  # reversed candidates, which must change nothing
 
-    def answered_of(
+    def answer_rows(
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
     ) -> Iterator[Answered]:
         """The preferences behind each cloze, in order of completion."""
@@ -192,7 +192,7 @@ class Continue(Task):
 
     shares_answers = True
 
-    def answered_of(
+    def answer_rows(
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
     ) -> Iterator[Answered]:
         """The continuations of each cloze, in order of completion."""

@@ -66,7 +66,7 @@ class Task:
         """A sentence for each part of a prompt that the model may misread."""
         return warnings(tokenizer, text)
 
-    def answered(
+    def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
     ) -> Iterator[Answered]:
         """An answer for each row (a prompt with its text), in order of completion.
@@ -74,9 +74,9 @@ class Task:
         A group is taken just before the last rows of the previous one.
         """
         for rows in groups:
-            yield from self.answered_of(rows, engine, tokenizer)
+            yield from self.answer_rows(rows, engine, tokenizer)
 
-    def answered_of(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
+    def answer_rows(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
         """An answer for each row of a group, in order of completion."""
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class Question:
     part: Artifact | None = None
 
     @property
-    def further(self) -> list[str]:
+    def extra_tables(self) -> list[str]:
         """The tables that are written in addition to the answers."""
         return ["thoughts"] if getattr(self.task, "keeps_thoughts", False) else []
 
@@ -119,13 +119,13 @@ class Question:
 
     def asked_of(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of a shard that an engine is asked."""
-        rows = self.asked(rows)
+        rows = self.select_rows(rows)
         if self.part is None:
             return rows
         needed = self.part.read("needed", shard)
         return rows.join(needed, on="prompt_id", how="semi", maintain_order="left")
 
-    def asked(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def select_rows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of the source that an engine is asked without a budget.
 
         Repeated texts are left out if they share an answer, which is joined back by `match`.
@@ -138,11 +138,11 @@ class Question:
 
 
 class Questions(NamedTuple):
-    """The questions of a setting; `again` repeats some prompts, for the noise floor."""
+    """The questions of a setting; `repeated_question` repeats some prompts, for the noise floor."""
 
     answers: Question
-    again: Question | None
-    further: tuple[Question, ...]
+    repeated_question: Question | None
+    extra_questions: tuple[Question, ...]
 
 
 @dataclass(frozen=True)

@@ -126,12 +126,12 @@ def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bo
         InputError: an engine was asked for them, so that they are kept.
     """
     sources = digest([each_input.manifest().state for each_input in inputs])
-    if artifact.settled(SOURCES, sources) != sources:
+    if artifact.settle(SOURCES, sources) != sources:
         if is_asked and artifact.all_published():
             raise InputError(other_shards_message(artifact, inputs[0].folder))
         quarantine_all(artifact)
         quarantine(artifact, f"{artifact.folder}/{SOURCES}.json")
-        artifact.settled(SOURCES, sources)
+        artifact.settle(SOURCES, sources)
 
 
 @contextmanager
@@ -160,5 +160,5 @@ def read_cost(artifact: Artifact) -> dict[str, Any]:
         if not isinstance(cost[name], type_):
             file = f"{artifact.folder}/{_COST}"
             place = artifact.store.where(file)
-            raise Stored(place, file).damaged(f"says {name} {cost[name]!r}")
+            raise Stored(place, file).damaged_file_error(f"says {name} {cost[name]!r}")
     return cost

@@ -159,7 +159,7 @@ class Artifact:
     def manifest(self) -> Manifest:
         """All shards of a complete artifact, with rows, sizes, checksums and counts."""
         if not self._manifests and not self.is_complete():
-            raise self._file(manifests.NAME).damaged("is gone")
+            raise self._file(manifests.NAME).damaged_file_error("is gone")
         return self._manifests[0]
 
     def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
@@ -169,7 +169,7 @@ class Artifact:
         """
         if self._manifests or self.is_complete():
             return {shard: entry.counts for shard, entry in self._entries(table).items()}
-        names = self.published(table)
+        names = self.list_published(table)
         names = names[:: -(-len(names) // most)] if most and names else names
         footers = self.store.each(partial(self.footer, table), names)
         return {shard: footer.counts for shard, footer in zip(names, footers, strict=True)}
@@ -182,9 +182,9 @@ class Artifact:
         """The published shards of a table: those of the manifest, or all in the folder so far."""
         if self._manifests or self.is_complete():
             return sorted(self._entries(table))
-        return self.published(table)
+        return self.list_published(table)
 
-    def published(self, table: str) -> list[str]:
+    def list_published(self, table: str) -> list[str]:
         """The shards or chunks in a folder of the artifact, whether or not in the manifest."""
         names = self.store.names(f"{self.folder}/{table}")
         return [name.removesuffix(".parquet") for name in names if name.endswith(".parquet")]
@@ -193,10 +193,10 @@ class Artifact:
         """The finished parts of open shards of a table: the folder of each, and its name."""
         for shard in self.store.folders(f"{self.folder}/chunks/{table}"):
             folder = f"chunks/{table}/{shard}"
-            yield from ((folder, name) for name in self.published(folder))
+            yield from ((folder, name) for name in self.list_published(folder))
 
     def all_published(self) -> dict[str, list[str]]:
-        """The result of `published` for all folders of the artifact, by one listing."""
+        """The result of `list_published` for all folders of the artifact, by one listing."""
         names_by_folder = defaultdict[str, list[str]](list)
         for path in sorted(self.store.sizes(self.folder)):
             folder, _, file = path.rpartition("/")
@@ -226,11 +226,11 @@ class Artifact:
                 path = self.store.where(self.folder)
                 raise InputError(f"{path} was recomputed while it was read; run again.")
             shards.decode(content, place, file)  # may give a better reason
-            raise file.damaged("is not what the manifest says (SHA-256)")
+            raise file.damaged_file_error("is not what the manifest says (SHA-256)")
         rows = shards.rows(content, table, file, columns, categories)
         if rows.height != (n_listed := self._entries(table)[shard].rows):
             problem = f"says that {file.where} has {n_listed:,} rows, not {rows.height:,}"
-            raise self._file(manifests.NAME).damaged(problem)
+            raise self._file(manifests.NAME).damaged_file_error(problem)
         return rows
 
     def note(self, file: str, *fields: str) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Artifact:
         try:
             return self.store.get(str(file.name)), file
         except FileNotFoundError as error:
-            raise file.damaged("is gone") from error
+            raise file.damaged_file_error("is gone") from error
 
     def _listed_sha256(self, table: str, shard: str) -> str | None:
         entry = self._entries(table).get(shard)
@@ -284,7 +284,7 @@ class Artifact:
         try:
             return shards.footer_of(self.store, place, file)
         except FileNotFoundError as error:
-            raise file.damaged("is gone") from error
+            raise file.damaged_file_error("is gone") from error
 
     def write(
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
@@ -294,7 +294,7 @@ class Artifact:
         Each table is listed once.
         """
         if table not in self._listed_shards:
-            self._listed_shards[table] = set(self.published(table))
+            self._listed_shards[table] = set(self.list_published(table))
         if shard not in self._listed_shards[table]:
             return self.publish(table, shard, frame, counts)
         self._written[table][shard] = None
@@ -365,13 +365,13 @@ class Artifact:
         self._written.clear()
         self._listed_shards.clear()
 
-    def settled(self, name: str, value: T) -> T:
+    def settle(self, name: str, value: T) -> T:
         """The value that was settled when the artifact was begun; `value`, if it is begun now."""
         file = f"{name}.json"
         self.put_new(file, to_json({name: value}))
         settled = self.note(file, name)[name]
         if not isinstance(settled, type(value)):
-            raise self._file(file).damaged(f"says {name} {settled}")
+            raise self._file(file).damaged_file_error(f"says {name} {settled}")
         return settled
 
     def finish(
@@ -394,18 +394,20 @@ class Artifact:
         expected_by_table: Mapping[str, Collection[str]] = (
             self._written if expected_shards is None else expected_shards
         )
-        entries = {table: self._listed(table, expected_by_table.get(table)) for table in tables}
+        entries = {
+            table: self._collect_entries(table, expected_by_table.get(table)) for table in tables
+        }
         inputs = {artifact.folder: artifact.manifest().state for artifact in made_of}
         manifest = Manifest(self.folder, inputs, entries, dict(counts or {}))
         is_ours = self.put_new(manifests.NAME, manifest.to_json())
         self._manifests[:] = [manifest] if is_ours else []
 
-    def _listed(self, table: str, expected: Collection[str] | None) -> dict[str, Entry]:
+    def _collect_entries(self, table: str, expected: Collection[str] | None) -> dict[str, Entry]:
         """The entries of a table; `expected` None: any shards are fine."""
-        published = self.published(table)
+        published = self.list_published(table)
         for shard in sorted(set(published if expected is None else expected) ^ set(published)):
             problem = "is no shard of this artifact" if shard in published else "is gone"
-            raise self._file(f"{table}/{shard}.parquet").damaged(problem)
+            raise self._file(f"{table}/{shard}.parquet").damaged_file_error(problem)
         entries = {shard: self._written.get(table, {}).get(shard) for shard in published}
         unread = [shard for shard, entry in entries.items() if entry is None]
         read_entries = self.store.each(partial(self._read_entry, table), unread)

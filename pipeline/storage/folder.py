@@ -119,7 +119,7 @@ class Folder:
             if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
                 path.rmdir()
 
-    def moved(self, name: str, new_name: str) -> bool:
+    def move(self, name: str, new_name: str) -> bool:
         """Move a file or folder; False if the new name is taken."""
         old, new = self._top / name, self._top / new_name
         if os.path.lexists(new):

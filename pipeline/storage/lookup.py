@@ -41,9 +41,9 @@ def read_recipe(store: Store, folder: str) -> Recipe:
     try:
         recipe = build(Recipe, content, "")
     except InputError as error:
-        raise file.damaged("is no recipe") from error
+        raise file.damaged_file_error("is no recipe") from error
     if f"{recipe.stage}/{recipe.fingerprint}" != folder:
-        raise file.damaged("is not what its name says")
+        raise file.damaged_file_error("is not what its name says")
     return recipe
 
 

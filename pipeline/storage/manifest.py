@@ -95,7 +95,7 @@ def parse_manifest(text: bytes, artifact: str, path: str) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise file.damaged(f"is no manifest ({place}: {first['msg']})") from error
+        raise file.damaged_file_error(f"is no manifest ({place}: {first['msg']})") from error
     if manifest.artifact != artifact:
-        raise file.damaged(f"belongs elsewhere: it is of {manifest.artifact}")
+        raise file.damaged_file_error(f"belongs elsewhere: it is of {manifest.artifact}")
     return manifest

@@ -216,7 +216,7 @@ class Remote:
     def drop_empty(self, folder: str) -> None:
         """Nothing: there are no folders without files."""
 
-    def moved(self, name: str, new_name: str) -> bool:
+    def move(self, name: str, new_name: str) -> bool:
         """Move a file or folder; False if the new name is taken."""
         if self.exists(new_name) or self.files(new_name):
             return False

@@ -89,7 +89,7 @@ def check(content: bytes, place: Place, file: Stored) -> Footer:
     # The length of the footer is in the last 8 bytes.
     data = memoryview(content)[: -int.from_bytes(content[-8:-4], "little") - 8]
     if hashlib.sha256(data).hexdigest() != footer.content:
-        raise file.damaged("holds other data than were written")
+        raise file.damaged_file_error("holds other data than were written")
     return footer
 
 
@@ -116,7 +116,7 @@ def rows(
         metadata = read_metadata(pa.BufferReader(content))
         schema = metadata.schema.to_arrow_schema()
     if not schema.equals(SCHEMAS[table]):
-        raise file.damaged(f"has another schema than table {table}")
+        raise file.damaged_file_error(f"has another schema than table {table}")
     names = list(schema.names if columns is None else columns)
     coded = [name for name in names if name in categories]
     with _whole(file):
@@ -146,12 +146,12 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
         metadata = read_metadata(content)
         text = (metadata.metadata or {}).get(_FOOTER)
     if text is None:
-        raise file.damaged("is Parquet of something else")
+        raise file.damaged_file_error("is Parquet of something else")
     footer_file = Stored(f"the footer of {file.where}", file.name)
     footer = from_json(text, footer_file, "counts", "content")
     for field, expected in {**place._asdict(), "rows": metadata.num_rows}.items():
         if (value := footer.get(field)) != expected:
-            raise file.damaged(
+            raise file.damaged_file_error(
                 f"belongs elsewhere: its footer says {field} {value}, not {expected}"
             )
     return Footer(metadata.num_rows, cast(Counts, footer["counts"]), str(footer["content"]))
@@ -170,4 +170,4 @@ def _whole(file: Stored) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise file.damaged(f"is not a whole Parquet file ({reason(error)})") from error
+        raise file.damaged_file_error(f"is not a whole Parquet file ({reason(error)})") from error

@@ -224,7 +224,7 @@ class Store:
         for number in count():
             new_name = f"{folder}/{_QUARANTINE}/{last}{f'.{number}' if number else ''}".lstrip("/")
             with self._asking(name, "moved"):
-                if self._files.moved(name, new_name):
+                if self._files.move(name, new_name):
                     return new_name
         raise AssertionError("numbers do not end")
 

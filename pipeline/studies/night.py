@@ -204,7 +204,7 @@ class _Pair:
     earlier: Mapping[str, PastBranch]
 
     @property
-    def shared(self) -> list[str]:
+    def shared_settings(self) -> list[str]:
         return [setting for setting in self.earlier if setting in self.tonight]
 
 
@@ -224,7 +224,10 @@ def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterato
     elif not _relations(pair.earlier) & _relations(pair.tonight):
         cause = f"the baseline {pair.against} measured other relations; accept a new one"
     else:
-        cause, settings = f"the baseline {pair.against} did not measure it", set(pair.shared)
+        cause, settings = (
+            f"the baseline {pair.against} did not measure it",
+            set(pair.shared_settings),
+        )
     if settings and pair.against is not None:
         runs = pair.against, name, pair.run.results
         for result in compare_runs(*runs, comparison, anyway=True, is_baseline=True):
@@ -254,7 +257,7 @@ def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judge
         against=pair.against,
         reused=earlier.folder == tonight.folder,
         flip_rate=result.flip_rates[1],
-        lost=result.lost,
+        lost=result.lost_facts,
         n_gained=result.n_gained,
         tables=store.where(),
     )
@@ -262,7 +265,7 @@ def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judge
 
 def judge(result: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
-    lines = (*result.pair.asked, *result.pair.departures)
+    lines = (*result.pair.prompt_differences, *result.pair.departures)
     if departures := [line for line in lines if not line.startswith(_SOFTWARE)]:
         return "not enough evidence", (
             f"the baseline was asked differently ({'; '.join(departures)}); accept a new one"
@@ -285,7 +288,7 @@ def _changes(pair: _Pair) -> Iterator[str]:
     for name in ("versions", "commit", "hardware"):
         yield from differences({name: first[name]}, {name: second[name]})
     lines = set[str]()
-    for setting in pair.shared:
+    for setting in pair.shared_settings:
         old, new = (dict(branches[setting].answers.recipe.fields) for branches in sides)
         # The name of the night differs in any case.
         lines |= set(differences(old | {"repetition": None}, new | {"repetition": None}))

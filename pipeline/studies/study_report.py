@@ -140,7 +140,7 @@ def _evidence(branches: Branches) -> _Evidence | None:
     for name, branch in branches.items():
         label = pl.lit(name).alias("label")
         for relation in branch.relations:
-            matched = branch.matched(relation)
+            matched = branch.read_matched(relation)
             rows = compare.terms(matched, matched, "fact", 1.0).filter(metric=main)
             terms.append(
                 rows.select(label, *FACT, pl.col("first").alias("numerator"), "denominator")
@@ -221,7 +221,7 @@ def _lives(study: Study, setting: str, branches: Branches, evidence: _Evidence |
 
 def _lives_by_popularity(setting: str, rows: pl.DataFrame, facts: Facts) -> Report:
     """The life of facts by tenths of popularity; empty if the data set has none."""
-    details = facts.further.get("details", empty("details")).unique("pair_id", keep="first")
+    details = facts.extra_tables.get("details", empty("details")).unique("pair_id", keep="first")
     tenths = deciles(details.join(rows, on="pair_id", how="semi"))
     if tenths.is_empty():
         return Report({})

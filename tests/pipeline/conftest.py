@@ -211,7 +211,7 @@ def finished(_finished_once: Path, small_settings: Settings, tmp_path: Path) -> 
 def prepared(finished: Plan) -> Plan:
     """The small run when its prompts are there and nothing is decoded."""
     for branch in finished.branches:
-        for artifact in (*branch.answered(), branch.matched, branch.metrics):
+        for artifact in (*branch.list_outputs(), branch.matched, branch.metrics):
             artifact.store.drop(f"{artifact.folder}/manifest.json")
             for shard in artifact.shards(artifact.stage):
                 artifact.store.drop(f"{artifact.folder}/{artifact.stage}/{shard}.parquet")

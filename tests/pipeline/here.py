@@ -89,7 +89,7 @@ def decode_here(
 def complete(plan: Plan, artifact: Artifact) -> None:
     """Publish the manifest of what an engine wrote, as it is there."""
     for branch in plan.branches:
-        for asked, question in branch.asked():
+        for asked, question in branch.list_questions():
             if asked.folder == artifact.folder:
                 finish(branch, asked, question)
 

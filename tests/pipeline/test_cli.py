@@ -361,7 +361,7 @@ def test_verify_names_a_damaged_file_and_repair_sets_it_aside(finished: Plan, cl
         code, _, err = cli("verify", *words)
         assert code == 2
         assert "P30.0000.parquet has 7 bytes, not" in err
-    assert "P30.0000" not in greedy.published("generations")
+    assert "P30.0000" not in greedy.list_published("generations")
 
 
 def test_score_own_answers_prints_the_card(finished: Plan, cli: Cli, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_encoder_bias_level_is_that_of_a_plain_pass(branch: Branch, tiny_bert: A
     ids = dict(tokens.group_by("relation_id").agg("token_id").iter_rows())
     shares: dict[tuple[str, str], list[Any]] = {}
     prompts = texts(branch, "content_free")
-    assert branch.further[0].read_all("priors")["prompt_id"].equals(prompts["prompt_id"])
+    assert branch.extra_outputs[0].read_all("priors")["prompt_id"].equals(prompts["prompt_id"])
     for row in prompts.iter_rows(named=True):
         relation = row["template_id"].partition(".")[0]
         read = tiny_bert.tokenizer(row["text"], return_tensors="pt")

@@ -270,7 +270,7 @@ def test_answers_to_prompts_in_other_shards_are_kept(
     prompts, branch = first_file(plan, "prompts").parents[1], plan.branches[0]
     if is_open:
         first_file(plan, "generations", "manifest.json").unlink()
-    earlier = branch.answers.published("generations")
+    earlier = branch.answers.list_published("generations")
     shutil.rmtree(prompts)
     cluster = replace(plan.run.cluster, rows_per_shard=17)
     (other,) = build_plan(replace(plan.run, cluster=cluster)).branches
@@ -278,7 +278,7 @@ def test_answers_to_prompts_in_other_shards_are_kept(
     with pytest.raises(InputError, match=naming(prompts.name, "cluster.rows_per_shard")):
         numbers(plan)
     verify(plan.run, repair=True)
-    assert branch.answers.published("generations") == earlier
+    assert branch.answers.list_published("generations") == earlier
     shutil.rmtree(prompts)
     metrics = measure_run(plan.run, partial(make_here, engine=Parisian()))
     assert metrics.equals(right)

@@ -110,7 +110,7 @@ def test_run_inputs_removed_to_save_room_are_not_made_again(finished: Plan) -> N
     record = Path(finished.run.results) / finished.run.name / "run.json"
     cost = json.loads(record.read_text())["cost"]
     assert cost["generations"]["prompts"] > 0
-    for artifact in (branch.prompts, *branch.answered()):
+    for artifact in (branch.prompts, *branch.list_outputs()):
         for path in sorted(Path(artifact.store.where(artifact.folder)).rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
     assert run(finished.run).equals(branch.metrics.read_all("metrics"))

@@ -258,7 +258,7 @@ def test_score_answers_that_changed_since_the_plan_are_refused(
     answers.with_columns(text=pl.lit("Paris")).write_parquet(path)
     with pytest.raises(InputError, match=naming("answers.parquet")):
         branch.step(branch.answers).run()
-    assert branch.answers.published("generations") == []
+    assert branch.answers.list_published("generations") == []
 
 
 def test_score_of_a_budget_estimates_as_a_run_of_it_does(

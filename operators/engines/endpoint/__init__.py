@@ -243,7 +243,7 @@ class EndpointEngine:
             failure = f"; the last reply: {retries.last_failure}" if retries.last_failure else ""
             raise TimeoutError(f"no answer within {give_up_s:g} s{failure}") from error
         usage = self._replies.usage(request, reply)
-        served = self._replies.served(reply, usage)
+        served = self._replies.check_served_model(reply, usage)
         try:
             return read_given_tokens(request, reply, usage, served)
         except ValueError as error:

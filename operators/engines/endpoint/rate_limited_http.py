@@ -50,7 +50,7 @@ class Limit:
         """Begin within the maximum."""
         self.allowed = min(self.allowed, self.max)
 
-    def answered(self, now: float) -> None:
+    def note_answer(self, now: float) -> None:
         """Count an answer of the server."""
         if self._last is not None and self.is_fed:
             self._answers += 1
@@ -69,7 +69,7 @@ class Limit:
             self._is_start = self._flat < _FLAT_ROUNDS
         self.allowed = min(self.max, self.allowed + step)
 
-    def refused(self, now: float, *, sent: float | None = None) -> None:
+    def note_refusal(self, now: float, *, sent: float | None = None) -> None:
         """Halve the number: the server refused a request, failed, or was late.
 
         A request `sent` before the number was last halved does not halve it again.
@@ -108,7 +108,7 @@ def rate_limited_client(limit: Limit, faults: SimpleQueue[str], timeout_s: float
                 response = await super().send(request, **options)
             except httpx2.TransportError as error:
                 faults.put("timed_out" if isinstance(error, httpx2.TimeoutException) else "failed")
-                limit.refused(time.monotonic(), sent=sent)
+                limit.note_refusal(time.monotonic(), sent=sent)
                 _note_failure(f"{type(error).__name__} {error}")
                 raise
             is_without_answer = set_status_of_body(response)
@@ -122,12 +122,12 @@ def rate_limited_client(limit: Limit, faults: SimpleQueue[str], timeout_s: float
                     response.headers["x-should-retry"] = "false"
                 else:
                     faults.put("turned_away")
-                    limit.refused(now, sent=sent)
+                    limit.note_refusal(now, sent=sent)
             elif status == 200:
                 if now - sent > timeout_s / 2:  # fewer requests, before answers come too late
-                    limit.refused(now, sent=sent)
+                    limit.note_refusal(now, sent=sent)
                 else:
-                    limit.answered(now)
+                    limit.note_answer(now)
             elif (
                 status >= 500
                 and b'"n":' in request.content

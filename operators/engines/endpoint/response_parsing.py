@@ -227,7 +227,7 @@ class Replies:
             NoAnswerError: the reply has none, or too many.
         """
         usage, n = self.usage(request, reply), len(reply.choices)
-        served = self.served(reply, usage)
+        served = self.check_served_model(reply, usage)
         if n > request.sampling.n:
             detail = f"{n} answers in place of {request.sampling.n}"
             raise NoAnswerError("bad_answer", detail, usage)
@@ -273,7 +273,7 @@ class Replies:
         n_tokens = [len(token_ids) for token_ids in self._estimate(texts).input_ids]
         return Usage(n_tokens[0], sum(n_tokens[1:]))
 
-    def served(self, reply: Reply, usage: Usage) -> str:
+    def check_served_model(self, reply: Reply, usage: Usage) -> str:
         """The model that the server names, and its fingerprint if there is one.
 
         Raises:

@@ -61,7 +61,7 @@ class Marks(NamedTuple):
             return Thought(thought, len(ids), "itself")
         return Thought(thought, len(ids), "budget" if at_length else "silence")
 
-    def closed(self, ids: Sequence[int], text: str) -> list[int]:
+    def close_thought(self, ids: Sequence[int], text: str) -> list[int]:
         """The thought's tokens, closed so that the answer begins behind them."""
         _, end, behind = text.partition(self.end)
         thought = list(ids)
@@ -283,7 +283,7 @@ def _answer_job(request: Request, marks: Marks, index: int, output: Any) -> _Job
     """The job that continues a thought, the one of that index of a request, by the answer."""
     ids = list(output.token_ids)
     thought = marks.thought(ids, output.text, at_length=output.finish_reason == "length")
-    token_ids = [*request.token_ids, *marks.closed(ids, output.text)]
+    token_ids = [*request.token_ids, *marks.close_thought(ids, output.text)]
     # As vLLM seeds the samples of one request.
     seed = None if request.seed is None else request.seed + index
     sample = replace(request, sampling=replace(request.sampling, n=1), seed=seed)

@@ -68,9 +68,9 @@ class Shared(NamedTuple):
         >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).left_out("prompt")
         '0 and 18 prompts'
         """
-        return "{:,} and {:,} {}s".format(*self._unpaired(unit), unit)
+        return "{:,} and {:,} {}s".format(*self._count_unpaired(unit), unit)
 
-    def _unpaired(self, unit: Unit) -> tuple[int, int]:
+    def _count_unpaired(self, unit: Unit) -> tuple[int, int]:
         prompts, facts = self[4:6], self[6:8]
         return prompts if unit == "prompt" else facts
 
@@ -90,7 +90,7 @@ first, 18 of the second'
         else:
             n_first = count(self.own, "prompt")
             paired = f"{paired}, with {n_first} in the first and {self.other:,} in the second"
-        first, second = self._unpaired(unit)
+        first, second = self._count_unpaired(unit)
         only_first = count(first, unit)
         return f"{paired}; not paired: {only_first} of the first, {second:,} of the second"
 

@@ -41,7 +41,7 @@ class Number:
             lambda value: self.text(value, signed=signed), return_dtype=pl.String
         )
 
-    def dashed(self, number: pl.Expr) -> pl.Expr:
+    def column_with_dashes(self, number: pl.Expr) -> pl.Expr:
         """The numbers of a column as texts, with a dash for null."""
         return self.column(number).fill_null(DASH)
 

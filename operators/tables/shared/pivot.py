@@ -196,7 +196,9 @@ def card(
     rows = overall.select(
         metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
         setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
-        number=pl.concat_str(number.dashed(pl.col("value")), interval, spread(overall, number)),
+        number=pl.concat_str(
+            number.column_with_dashes(pl.col("value")), interval, spread(overall, number)
+        ),
     )
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)
 

@@ -53,7 +53,7 @@ def test_facts_of_one_subject_are_a_pair_with_all_objects() -> None:
     assert facts.pairs["pair_id"].to_list() == ["P36.Q142", "P36.Q17", "P31.Q90"]
     assert facts.pairs["subjects"].to_list() == [["France", "Gaul"], ["Japan"], ["Paris", "Paname"]]
     assert [o["labels"] for o in facts.pairs["objects"][0]] == [["Paris", "Paname"], ["Lyon"]]
-    details = facts.further["details"].select("pair_id", "object_id", "popularity", "start")
+    details = facts.extra_tables["details"].select("pair_id", "object_id", "popularity", "start")
     assert details.row(0) == ("P36.Q142", "Q90", 9.0, "0987")
 
 
@@ -150,7 +150,7 @@ def test_probed_sentences_that_leave_the_object_open_are_the_clozes() -> None:
     row = facts.pairs.row(0, named=True)
     assert (row["pair_id"], row["subject_id"]) == ("P36.7", "France")
     assert row["objects"] == [{"object_id": "Paris", "labels": ["Paris"]}]
-    assert facts.further["details"]["human_score"].to_list() == [0.4]
+    assert facts.extra_tables["details"]["human_score"].to_list() == [0.4]
 
 
 def test_probed_id_of_an_ambiguous_label_is_taken() -> None:

@@ -176,7 +176,7 @@ def test_plain_table_is_the_same_with_capitals_and_blanks() -> None:
     facts = facts_from_rows(pl.LazyFrame([other]))
     assert_frame_equal(facts.pairs, plain.pairs)
     assert_frame_equal(facts.templates, plain.templates)
-    assert facts.further["object_types"]["type"].to_list() == ["name"]
+    assert facts.extra_tables["object_types"]["type"].to_list() == ["name"]
     categories = pl.LazyFrame([row]).with_columns(pl.col("template").cast(pl.Categorical))
     assert_frame_equal(facts_from_rows(categories).templates, plain.templates)
 
@@ -191,7 +191,7 @@ def test_plain_table_is_refused_by_the_names_of_its_columns(subtests: pytest.Sub
 
 def test_plain_table_may_say_how_popular_a_fact_is_and_its_sample() -> None:
     facts = facts_from_rows(_plain({"popularity": "3.5", "sample": "late"}))
-    (details,) = facts.further["details"].to_dicts()
+    (details,) = facts.extra_tables["details"].to_dicts()
     assert (details["pair_id"], details["object_id"]) == ("capital.Peru", "Lima")
     assert (details["popularity"], details["sample"]) == (3.5, "late")
     for wrong in ("many", "nan"):

@@ -69,7 +69,7 @@ def test_declared_types_replace_what_is_recognised() -> None:
 
 def test_column_type_of_something_else_is_named_and_one_of_both_is_refused() -> None:
     columns = {"type": pl.Series(["city", "town"])}
-    assert not table({"capital": ["Paris", "Lima"]}, **columns).further
+    assert not table({"capital": ["Paris", "Lima"]}, **columns).extra_tables
     assert len([*warn_of_unread_types(pl.LazyFrame({"type": ["city"]}))]) == 1
     assert not [*warn_of_unread_types(pl.LazyFrame({"type": ["", "Date"]}))]
     with pytest.raises(InputError, match=naming("row 1", "type", "quantity")):

@@ -149,7 +149,7 @@ def test_facts_unfit_files_are_refused_by_their_place(subtests: pytest.Subtests)
     with pytest.raises(InputError, match=naming("relation uses")):
         facts_from_files(files(), {"P98": "editor"})
     with pytest.raises(InputError, match=naming("run again")):
-        candidates(replace(facts_from_files(files()), further={}))
+        candidates(replace(facts_from_files(files()), extra_tables={}))
 
 
 def test_file_of_rows_is_read_back() -> None:

@@ -83,7 +83,7 @@ def typed(kind: Kind, language: str, label: str, answers: list[str]) -> pl.DataF
     objects = TypedObjects({"pair": kind}, language, 0.01)
     labels = pl.DataFrame({"pair_id": ["pair"], "text": [label], "key": "\x1flabel\x1f"})
     rows = pl.DataFrame({"pair_id": "pair", "text": answers, "key": "\x1f?\x1f"})
-    return correct(objects.keyed(rows, labels), objects.label_keys(labels))
+    return correct(objects.add_value_keys(rows, labels), objects.label_keys(labels))
 
 
 def test_answers_in_many_forms_are_right_by_their_value(subtests: pytest.Subtests) -> None:

@@ -35,7 +35,7 @@ def facts(answers: pl.DataFrame) -> Facts:
     details = details.with_columns(
         popularity=number.cast(pl.Float64), sample=pl.when(number % 3 > 0).then(pl.lit("s"))
     ).with_columns(pl.col("sample").fill_null("other"))
-    return Facts(empty("relations"), templates, empty("pairs"), further={"details": details})
+    return Facts(empty("relations"), templates, empty("pairs"), extra_tables={"details": details})
 
 
 def matched(answers: pl.DataFrame, measure: Measure) -> Tables:

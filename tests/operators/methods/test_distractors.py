@@ -82,7 +82,7 @@ def measured(
         tables=tables,
         n_failed=pl.DataFrame({"relation_id": ["P36"], "n_failed": [1]}),
         n_failed_samples=None,
-        again=None,
+        repeated_answers=None,
         options=options,
         seed=0,
     )
@@ -178,7 +178,7 @@ def test_people_and_corrected_sentences_are_compared_where_the_set_has_them(
     assert found["agreement"].height > 0
     assert found["robustness"]["n"].unique().to_list() == [6]
     no_scores = {"human_score": pl.lit(None, pl.Float64), "sample": pl.lit("balanced")}
-    details = facts.further["details"].with_columns(**no_scores)
+    details = facts.extra_tables["details"].with_columns(**no_scores)
     unrated = Facts(facts.relations, facts.templates, facts.pairs, {"details": details})
     tables = measured(unrated, matched(unrated, answers, empty("beams")))
     assert tables["agreement"].is_empty()

@@ -119,7 +119,7 @@ def test_sliced_pair_of_two_objects_is_two_facts(capitals: Facts) -> None:
         *("P36.Q1", "P36.Q2", "P36.Q3.Rome", "P36.Q3.Turin")
     ]
     assert answers(facts)["answer_id"].to_list() == ["Paris", "Tokyo", "Rome", "Turin"]
-    assert facts.further["details"]["pair_id"].to_list() == facts.pairs["pair_id"].to_list()
+    assert facts.extra_tables["details"]["pair_id"].to_list() == facts.pairs["pair_id"].to_list()
 
 
 def test_expand_own_set_is_the_answer_then_distractors(capitals: Facts) -> None:

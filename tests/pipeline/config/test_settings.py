@@ -439,7 +439,7 @@ def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_
     assert run.settings[0].system == "You are a pirate."  # type: ignore[attr-defined]
     plan = build_plan(run)
     (branch,) = plan.branches
-    task = next(question for _, question in branch.asked()).task
+    task = next(question for _, question in branch.list_questions()).task
     text = '{"role":"system","content":"S"}\n{"role":"user","content":"U"}\n'
     tokenizer = models.tokenizer(plan.weights)
     (ids,) = task.token_ids(tokenizer, [text])

@@ -121,7 +121,7 @@ def test_left_counts_no_file_that_a_killed_engine_was_writing(prepared: Plan) ->
 
 
 def chunks(item: Work) -> list[str]:
-    return item.artifact.published(item.chunks)
+    return item.artifact.list_published(item.chunks)
 
 
 @pytest.mark.parametrize("table", ["generations", "samples"])
@@ -157,10 +157,10 @@ def test_decode_resumed_shard_of_a_model_that_thinks_has_the_thought_of_every_an
         item.artifact.store.drop(f"{item.artifact.folder}/{name}/{item.shard}.parquet")
     with pytest.raises(RuntimeError):
         answer(prepared, item, Recording(dies_at=2))
-    assert len(item.artifact.published(item.thoughts)) == 2
+    assert len(item.artifact.list_published(item.thoughts)) == 2
     answer(prepared, item, FakeEngine())
     assert_frame_equal(item.artifact.read("thoughts", item.shard), expected)
-    assert item.artifact.published(item.thoughts) == []
+    assert item.artifact.list_published(item.thoughts) == []
 
 
 def test_decode_thoughts_of_a_shard_that_another_has_published_stay_as_they_are(
@@ -295,7 +295,7 @@ def test_decode_shard_that_another_engine_publishes_meanwhile_is_kept(prepared: 
 def test_shard_whose_chunks_another_engine_clears_away_meanwhile_is_published(
     prepared: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item, published = first(prepared), Artifact.published
+    item, published = first(prepared), Artifact.list_published
 
     def late(artifact: Artifact, table: str) -> list[str]:
         if table == item.chunks:
@@ -369,7 +369,7 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
     item = first(prepared, "canary")
     with pytest.raises(InputError, match=naming("prompt P", "NaN", "model.dtype", "float32")):
         answer(prepared, item, Overflowing())
-    (chunk,) = item.artifact.published(item.chunks)
+    (chunk,) = item.artifact.list_published(item.chunks)
     assert item.artifact.read_chunk("canary", item.chunks, chunk)[0]["logprob"].is_not_nan().all()
     engine = Recording()
     answer(prepared, item, engine)
@@ -408,8 +408,8 @@ def test_decode_logprobs_are_asked_of_the_canary_alone(recorded: tuple[Plan, Rec
     ranked = branch.prompts.read_all("ranked")
     assert ids_asked == set(ranked.filter(pl.col("same_as").is_null())["prompt_id"])
     assert branch.answers.read_all("generations")["logprob"].is_null().all()
-    assert branch.again is not None
-    canary = branch.again.read_all("canary")
+    assert branch.repeated_answers is not None
+    canary = branch.repeated_answers.read_all("canary")
     assert set(canary["prompt_id"]) == ids_asked
     assert canary["logprob"].is_not_null().all()
 
@@ -417,7 +417,7 @@ def test_decode_logprobs_are_asked_of_the_canary_alone(recorded: tuple[Plan, Rec
 def test_decode_samples_are_of_the_lowest_ranks(done: Plan) -> None:
     (branch,) = done.branches
     ranked = branch.prompts.read_all("ranked").filter(pl.col("calibration_rank") < 8)
-    for block in branch.further:
+    for block in branch.extra_outputs:
         assert set(block.read_all("samples")["prompt_id"]) == set(ranked["prompt_id"])
         assert set(block.read_all("samples")["texts"].list.len()) == {25}
 
@@ -438,7 +438,7 @@ def test_recipe_sampling_changed_keeps_the_greedy_answers(
             (other,) = build_plan(small_settings(f"decoding.samples.{change}")).branches
             assert other.answers.fingerprint == branch.answers.fingerprint
             samples = [
-                {block.fingerprint for block in some_branch.further}
+                {block.fingerprint for block in some_branch.extra_outputs}
                 for some_branch in (branch, other)
             ]
             assert samples[0].isdisjoint(samples[1])

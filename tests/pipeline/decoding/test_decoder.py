@@ -97,7 +97,7 @@ class Bench:
         raise Ended
 
     def published(self) -> list[str]:
-        return self.items[0].artifact.published("generations")
+        return self.items[0].artifact.list_published("generations")
 
     def call(self, item: Work) -> "Future[FactsweepError | None]":
         return self._calls.submit(self.decoder.decode, item)

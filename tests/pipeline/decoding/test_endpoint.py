@@ -175,7 +175,7 @@ def test_endpoint_that_ends_the_run_leaves_what_was_paid_for(
     script.odd = lambda _: None
     make_answers(plan, engine)
     assert max(script.seen.values()) == 1
-    assert all(artifact.is_complete() for artifact in plan.answered)
+    assert all(artifact.is_complete() for artifact in plan.outputs)
 
 
 def test_endpoint_asked_to_stop_waits_for_what_is_under_way(
@@ -244,7 +244,7 @@ def test_endpoint_that_changes_while_it_answers_is_named(
     script.fingerprint = lambda: "fp_1" if len(script.seen) < 30 else "fp_2"
     plan = build_plan(run)
     make_answers(plan, engine)
-    assert {*count_served(plan.answered)} == {"some-model fp_1", "some-model fp_2"}
+    assert {*count_served(plan.outputs)} == {"some-model fp_1", "some-model fp_2"}
     log_server_differences(plan)
     assert re.search(naming("some-model fp_1 (", "some-model fp_2 (", "samples"), caplog.text)
 
@@ -255,7 +255,7 @@ def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
     run = replace(run, model=replace(run.model, price_in=1.0, price_out=2.0))
     script.takes = frozenset({"seed", "logprobs"})
     plan, figures = forecast(run)
-    n_asked, n_blocks = figures[0].n_asked, len(plan.branches[0].further)
+    n_asked, n_blocks = figures[0].n_asked, len(plan.branches[0].extra_outputs)
     n_few = n_asked["generations"] + n_asked["canary"] + n_blocks * n_asked["samples"]
     n_many = n_few + 24 * n_blocks * n_asked["samples"]
     text = "\n".join(lines(plan, figures))
@@ -298,7 +298,7 @@ def test_endpoint_samples_without_an_answer_are_counted_and_explained(
     plan = build_plan(run)
     make_here(plan, engine)
     report.write(plan, {"total": 1.0})
-    n = sum(sum(artifact.rows("errors").values()) for artifact in plan.branches[0].further)
+    n = sum(sum(artifact.rows("errors").values()) for artifact in plan.branches[0].extra_outputs)
     assert f"{n} blocks of samples have no answer: unknown_content {n}." in caplog.text
     with pytest.raises(DecodingError, match=naming("max_failed_share", "unknown_content")) as error:
         check_failed(plan)
@@ -363,7 +363,7 @@ def test_endpoint_turns_are_those_that_an_engine_here_reads(
         with_text(branch.prompts, "prompts", shard) for shard in branch.prompts.shards("prompts")
     )
     texts = [text for rows in prompts for text in rows.filter(pl.col("same_as").is_null())["text"]]
-    _, question = next(branch.asked())
+    _, question = next(branch.list_questions())
     local_ids = question.task.token_ids(tokenizer, texts)
     sent = [
         tokenizer.apply_chat_template(

@@ -99,11 +99,11 @@ def test_idle_is_what_passes_while_nothing_is_asked(clock: Clock) -> None:
     clock.now += 5  # the first shard is read
     for _ in engine.answers("abc"):
         clock.now += 1  # behind the last answer alone the engine has nothing to do
-    assert engine.used() == (5 + 3 * 2 + 3 * 1, 5 + 1)
+    assert engine.take_usage() == (5 + 3 * 2 + 3 * 1, 5 + 1)
     clock.now += 4
-    assert engine.used() == (4, 4)
+    assert engine.take_usage() == (4, 4)
     list(engine.answers("d"))
-    assert engine.used() == (2, 0)
+    assert engine.take_usage() == (2, 0)
 
 
 def test_idle_begins_where_a_caller_drops_what_is_asked(clock: Clock) -> None:
@@ -112,7 +112,7 @@ def test_idle_begins_where_a_caller_drops_what_is_asked(clock: Clock) -> None:
     next(answers)
     answers.close()
     clock.now += 7
-    assert engine.used() == (9, 7)
+    assert engine.take_usage() == (9, 7)
 
 
 def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
@@ -120,7 +120,7 @@ def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
     answers = engine.answers("abc")
     next(answers)
     clock.now += 7
-    assert engine.used() == (9, 0)
+    assert engine.take_usage() == (9, 0)
 
 
 def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:

@@ -92,7 +92,7 @@ def test_engine_is_asked_the_next_shard_before_it_has_answered_all_of_the_one_be
     for item, rows in zip(items, expected, strict=True):
         assert_frame_equal(item.artifact.read("generations", item.shard), rows)
         assert item.artifact.footer("generations", item.shard).counts["answers"] == rows.height
-        assert item.artifact.published(item.chunks) == []
+        assert item.artifact.list_published(item.chunks) == []
 
 
 def test_engine_that_dies_at_two_shards_loses_of_each_what_was_not_kept(

@@ -305,7 +305,7 @@ def test_setting_is_handed_out_when_its_prompts_are_there(written: Plan, fake: F
     bench = Bench(written, 1, ready)
     zero_shot, template = (branch.prompts.folder for branch in written.branches)
     assert {shard.prompts.folder for shard in bench.first} == {zero_shot}
-    assert bench.queue.expected(bench.first) == 2 * len(bench.first)
+    assert bench.queue.estimate_n_shards(bench.first) == 2 * len(bench.first)
     assert bench.tally.read()[0]["to_come"] == 1
     bench.answer()
     folders = [shard.prompts.folder for _, shard in fake.handed()]

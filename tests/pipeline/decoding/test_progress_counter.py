@@ -75,7 +75,7 @@ def test_tally_engine_whose_shard_went_to_another_is_not_at_work(wait: Wait, tal
 def test_tally_answers_lost_with_an_engine_are_left_once_more(tally: Tally) -> None:
     tally.add({"answers": 70, "prompts": 70}, "first", "one")
     assert counted(tally, "answers") == 70
-    assert tally.begin("second", "one", 50).again == 20  # half of them had been published
+    assert tally.begin("second", "one", 50).n_lost == 20  # half of them had been published
     assert counted(tally, "again") == 20
     assert counted(tally, "answers") == 50
     tally.add({"answers": 50, "prompts": 50}, "second", "one")

@@ -94,7 +94,7 @@ def explored(item: Work, plan: Plan, kills: int, switches: int) -> int:
         artifact = Artifact(last, item.artifact.recipe)
         assert artifact.read("generations", item.shard)["prompt_id"].to_list() == expected
         assert json.loads(last.get(f"{folder}/manifest.json"))["tables"]["errors"] == {}
-        assert "killed" in outcomes or artifact.published(item.chunks) == []
+        assert "killed" in outcomes or artifact.list_published(item.chunks) == []
 
     return FirstFirst(program, 2, kills, switches, Witness(folder), ended).explore().n_runs
 

@@ -177,7 +177,7 @@ def test_compared_ways_to_ask_are_paired_by_what_they_share(
 ) -> None:
     add("other", override)
     (result,) = compare_runs("first", "other", str(results), options, anyway=False)
-    assert f"prompts {asked}" in result.pair.asked
+    assert f"prompts {asked}" in result.pair.prompt_differences
     assert result.pair.departures == ()
     (row,) = result.report.tables["paired"].to_dicts()
     assert (row["by"], row["facts"]) == (unit, 13)

@@ -114,7 +114,7 @@ def test_prompt_of_a_budget_that_engines_die_of_is_asked_once(
         if step.artifact.stage in ("facts", "prompts", "admitted", "chosen"):
             step.run()
     item = next(task for task in list_work(plan) if opened(task).n_left > 1)
-    poison = opened(item).left()["prompt_id"][0]
+    poison = opened(item).pending_prompts()["prompt_id"][0]
     write_trial(item, Trial(condemned=(poison,)))
     decode_here(item, engine, tokenizer(plan.weights), lambda _: False)
     assert remaining_prompts.count_left([item]) == [0]
@@ -155,7 +155,7 @@ def test_estimate_of_a_killed_engine_resumes_from_its_chunks(
     assert n <= len(engine.asked) + 1
     answers = build_plan(settings).branches[0].answers
     assert not answers.is_complete()
-    assert answers.published("generations") == []
+    assert answers.list_published("generations") == []
     assert "Set aside" not in caplog.text
     assert list(check_listing(answers)) == []
     assert_frame_equal(estimate(settings), table)  # nothing more is asked

@@ -101,9 +101,11 @@ def test_forecast_left_is_what_the_run_decodes_and_then_nothing(
     earlier = figures(run)
     (branch,) = compute_here(run).branches
     assert earlier.n_left["generations"] == branch.answers.read_all("generations").height
-    assert branch.again is not None
-    assert earlier.n_left["canary"] == branch.again.read_all("canary").height
-    sampled = [block.read_all("samples")["texts"].list.len().sum() for block in branch.further]
+    assert branch.repeated_answers is not None
+    assert earlier.n_left["canary"] == branch.repeated_answers.read_all("canary").height
+    sampled = [
+        block.read_all("samples")["texts"].list.len().sum() for block in branch.extra_outputs
+    ]
     assert earlier.n_left["samples"] == sum(sampled)
     assert set(figures(run).n_left.values()) == {0}
 

@@ -138,7 +138,7 @@ def test_inventory_names_runs_sizes_and_times(make_run: Compute) -> None:
     for folder, item in items.items():
         assert item.bytes == sum(first.store.sizes(folder).values())
         assert item.is_complete
-        assert item.used >= item.written
+        assert item.used_at >= item.written
     assert idle(first) == set()
 
 

@@ -104,7 +104,7 @@ def answer_half(plan: Plan) -> None:
             check_inputs(step.artifact, [work_item.artifact for work_item in step.after])
             step.stage.make(step.artifact)
     for branch in plan.branches:
-        for artifact in branch.answered():
+        for artifact in branch.list_outputs():
             begin(branch, artifact)
     items = [work_item for work_item in list_work(plan) if work_item.table == "generations"]
     assert len(items) >= N_SHARDS

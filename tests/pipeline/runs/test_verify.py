@@ -54,7 +54,7 @@ def test_verify_prompt_answered_twice_is_counted(finished: Plan) -> None:
 @pytest.mark.parametrize("table", ["generations", "samples"])
 def test_verify_prompts_without_an_answer_are_counted(finished: Plan, table: str) -> None:
     (branch,) = finished.branches
-    artifact = branch.answers if table == "generations" else branch.further[2]
+    artifact = branch.answers if table == "generations" else branch.extra_outputs[2]
     shard = artifact.shards(table)[0]
     overwrite(artifact, table, shard, artifact.read(table, shard)[1:])
     complete(finished, artifact)
@@ -110,7 +110,7 @@ def test_verify_leaves_answers_beside_a_damaged_note_of_an_earlier_version(
     greedy.store.put(name, b"cut")
     assert verify_store(finished.run.artifacts, repair=True).problems == []
     quarantine(greedy, name)
-    assert greedy.published("generations") == greedy.shards("generations")
+    assert greedy.list_published("generations") == greedy.shards("generations")
 
 
 def test_verify_of_a_store_that_is_not_there_says_so(tmp_path: Path) -> None:

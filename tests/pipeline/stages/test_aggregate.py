@@ -105,10 +105,10 @@ def test_aggregate_scores_of_which_none_was_asked_again_have_no_difference(
     (branch,) = finished.branches
     stage, ability = branch.step(branch.metrics).stage, METHODS[method].ask.ability
     assert isinstance(stage, Aggregate)
-    assert ability.again is not None
+    assert ability.repeat_table is not None
     recipe = Recipe(ability.answers, 1, {}, {})
     scores = Artifact(Store(f"memory://{uuid4().hex}"), recipe)
     scores.write(ability.answers, "P1", empty(ability.answers))
     other = replace(stage, method=method, answers=scores)
-    (rows,) = other._answer_metrics(empty(ability.again))
+    (rows,) = other._answer_metrics(empty(ability.repeat_table))
     assert rows.select("metric", "value").rows() == [("permutation_difference", None)]

@@ -132,7 +132,7 @@ def test_match_smaller_shards_and_no_samples_give_the_same_answers(
     smaller = ("cluster.rows_per_shard=7", "decoding.samples.n_prompts=0")
     (other,) = matched(small_settings(*smaller)).branches
     assert other.matched.read_all("answers").equals(done.branches[0].matched.read_all("answers"))
-    assert other.further == ()
+    assert other.extra_outputs == ()
     assert other.matched.read_all("calibration").is_empty()
 
 
@@ -185,7 +185,7 @@ def test_match_error_in_a_relation_ends_it(
         patch.setattr(target, function, fails)
         with pytest.raises(ArtifactHeldError):
             step.run()
-    assert step.artifact.published("answers") == []
+    assert step.artifact.list_published("answers") == []
     step.run()
     assert step.artifact.manifest().tables == tables_before
 

@@ -44,7 +44,7 @@ def test_planned_writes_nothing_and_has_no_work_yet(
 def test_planned_finished_run_is_complete_has_no_work_and_cost_nothing(finished: Plan) -> None:
     assert finished.is_complete()
     assert list_work(finished) == []
-    assert finished.answered
+    assert finished.outputs
     assert sum_costs(finished) == 0
     (branch,) = finished.branches
     assert branch.admitted.shards("errors") == branch.prompts.shards("prompts")
@@ -67,7 +67,7 @@ def test_work_more_samples_are_further_blocks_and_change_no_file_that_is_there(
 ) -> None:
     run = small_settings("decoding.samples.n_answers=150")
     (smaller,), (larger,) = finished.branches, build_plan(run).branches
-    assert (larger.answers, larger.further[:4]) == (smaller.answers, smaller.further)
+    assert (larger.answers, larger.extra_outputs[:4]) == (smaller.answers, smaller.extra_outputs)
     assert {
         (item.table, getattr(item.question.task, "block", None))
         for item in list_work(build_plan(run))
@@ -148,7 +148,7 @@ def test_run_step_where_a_library_is_another_than_planned_is_refused(
     monkeypatch.setattr(match, "versions", lambda *names: dict.fromkeys(names, "0.0"))
     with pytest.raises(InputError, match=naming("machine that planned", "versions.polars")):
         branch.step(branch.matched).run()
-    assert branch.matched.published("answers") == []
+    assert branch.matched.list_published("answers") == []
 
 
 def test_check_planned_engine_of_another_version_is_refused(finished: Plan) -> None:
@@ -187,7 +187,7 @@ def test_admit_long_prompts_are_error_rows_and_count_as_failed(
     row = errors.join(lengths, on="prompt_id").row(0, named=True)
     assert row["detail"] == f"{row['n']} tokens, room for {LIMIT}"
     assert (row["stage"], row["reason"]) == ("admit", "prompt_too_long")
-    for artifact in tight.answered():
+    for artifact in tight.list_outputs():
         answered = artifact.read_all(artifact.stage)["prompt_id"]
         assert len(answered) > 0
         assert set(expected["prompt_id"]).isdisjoint(answered)
@@ -238,4 +238,4 @@ def test_check_inputs_keeps_what_was_made_of_the_same(
     rewrite(source, shards)
     for _ in range(2):
         check_inputs(product, [source])
-        assert (product.published("relations") == ["all"]) == (stage in is_kept)
+        assert (product.list_published("relations") == ["all"]) == (stage in is_kept)

@@ -102,7 +102,7 @@ def test_manifest_that_says_one_thing_wrong_of_a_shard_is_written_anew(
     (finding,) = check_content(reopened)
     assert re.search(naming("manifest.json", "all.parquet"), finding.sentence)
     finding.quarantine()
-    assert reopened.published("relations") == ["all"]
+    assert reopened.list_published("relations") == ["all"]
     reopened.finish(["relations"])
     assert asdict(reopened.manifest().tables["relations"]["all"]) == entry
 
@@ -278,16 +278,16 @@ def test_write_chunk_is_read_back_and_is_no_shard(artifact: Artifact) -> None:
 
 
 def test_settled_value_stays_what_it_was_first(artifact: Artifact) -> None:
-    assert artifact.settled("rows_per_shard", 7) == 7
-    assert artifact.settled("rows_per_shard", 100) == 7
+    assert artifact.settle("rows_per_shard", 7) == 7
+    assert artifact.settle("rows_per_shard", 100) == 7
 
 
 @pytest.mark.parametrize("content", [b"", b"8", b'{"rows_per_shard": "8"}', b"{}"])
 def test_settled_value_that_is_damaged_is_refused(artifact: Artifact, content: bytes) -> None:
-    artifact.settled("rows_per_shard", 7)
+    artifact.settle("rows_per_shard", 7)
     artifact.store.put(f"{artifact.folder}/rows_per_shard.json", content)
     with pytest.raises(DamagedFileError, match=naming("rows_per_shard.json")):
-        artifact.settled("rows_per_shard", 7)
+        artifact.settle("rows_per_shard", 7)
 
 
 def test_set_aside_damaged_shard_opens_the_artifact(artifact: Artifact) -> None:

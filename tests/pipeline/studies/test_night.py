@@ -255,8 +255,14 @@ def test_judge_noisy_decoding_is_no_evidence_of_no_change() -> None:
 
 def fingerprints(run: Run) -> dict[str, str]:
     (branch, *_) = build_plan(run).branches
-    assert branch.again is not None
-    artifacts = (branch.prompts, branch.answers, branch.further[0], branch.again, branch.metrics)
+    assert branch.repeated_answers is not None
+    artifacts = (
+        branch.prompts,
+        branch.answers,
+        branch.extra_outputs[0],
+        branch.repeated_answers,
+        branch.metrics,
+    )
     return {artifact.stage: artifact.fingerprint for artifact in artifacts}
 
 

@@ -289,7 +289,9 @@ def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> Non
     further_rows = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})
     details = pl.concat([details, further_rows])
     none = Facts(*(pl.DataFrame() for _ in range(3)), {})
-    report = _lives_by_popularity("zero-shot", lives, replace(none, further={"details": details}))
+    report = _lives_by_popularity(
+        "zero-shot", lives, replace(none, extra_tables={"details": details})
+    )
     (table,) = report.tables.values()
     assert list(report.titles) == list(report.tables) == ["lives-by-popularity-zero-shot"]
     assert table.columns == ["popularity", "always known", "learned"]
@@ -298,5 +300,5 @@ def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> Non
         *((str(i), 2 * (i > 5), 2 * (i < 6)) for i in range(10)),
     ]
     unknown = details.with_columns(popularity=pl.lit(None, pl.Float64))
-    for without in (none, replace(none, further={"details": unknown})):
+    for without in (none, replace(none, extra_tables={"details": unknown})):
         assert not _lives_by_popularity("zero-shot", lives, without).tables

@@ -16,7 +16,7 @@ def simulated(limit: Limit, serves: Serves, n: int) -> tuple[float, list[int]]:
             started += 1
             heapq.heappush(running, clock + serves(len(running) + 1))
         clock = heapq.heappop(running)
-        limit.answered(clock)
+        limit.note_answer(clock)
         numbers.append(limit.allowed)
     return clock, numbers
 
@@ -43,7 +43,7 @@ def test_limit_rises_over_shards_whose_last_answer_takes_long() -> None:
                 heapq.heappush(running, clock + (1.0 if n_left else 20.0))
             limit.is_fed = n_left > 0
             clock = heapq.heappop(running)
-            limit.answered(clock)
+            limit.note_answer(clock)
     assert limit.allowed >= 32
 
 
@@ -54,19 +54,19 @@ def test_limit_start_goes_on_after_one_round_that_was_slow_by_chance() -> None:
         n = 2 * limit.allowed
         for _ in range(n + (limit.allowed == 4)):
             clock += duration / n
-            limit.answered(clock)
+            limit.note_answer(clock)
     assert limit.allowed == 16
 
 
 def test_limit_after_the_start_rises_by_one_unless_the_server_became_slower() -> None:
     limit, clock = Limit(max=64, allowed=8), 0.0
-    limit.refused(clock)
+    limit.note_refusal(clock)
     numbers = list[int]()
     for duration in [1.0, 1.0, 5.0, 5.0]:
         n = 2 * limit.allowed
         for _ in range(n + (not numbers)):
             clock += duration / n
-            limit.answered(clock)
+            limit.note_answer(clock)
         numbers.append(limit.allowed)
     assert numbers == [5, 6, 6, 7]
 
@@ -82,22 +82,22 @@ def test_limit_of_one_stays_one() -> None:
 
 def test_limit_refused_halves_at_once_and_rises_by_one() -> None:
     limit = Limit(max=100, allowed=40)
-    limit.refused(now=1.0)
+    limit.note_refusal(now=1.0)
     assert limit.allowed == 20
     for second in range(41):
-        limit.answered(now=2.0 + second)
+        limit.note_answer(now=2.0 + second)
     assert limit.allowed == 21
 
 
 def test_limit_refused_many_times_is_at_least_one() -> None:
     limit = Limit(max=100)
     for second in range(20):
-        limit.refused(now=float(second))
+        limit.note_refusal(now=float(second))
     assert limit.allowed == 1
 
 
 def test_limit_refusals_of_one_burst_count_once() -> None:
     limit = Limit(max=100, allowed=40)
     for _ in range(40):
-        limit.refused(now=2.0, sent=1.0)
+        limit.note_refusal(now=2.0, sent=1.0)
     assert limit.allowed == 20

@@ -67,7 +67,7 @@ def test_number_column_equals_each_text_and_keeps_nulls(
 ) -> None:
     frame = pl.DataFrame({"x": values}, schema={"x": pl.Float64})
     expected = [kind.text(value) for value in values]
-    assert frame.select(kind.dashed(pl.col("x")))["x"].to_list() == expected
+    assert frame.select(kind.column_with_dashes(pl.col("x")))["x"].to_list() == expected
     nulls = [text if text != "–" else None for text in expected]
     assert frame.select(kind.column(pl.col("x")))["x"].to_list() == nulls
 
