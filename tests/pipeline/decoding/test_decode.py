@@ -304,7 +304,7 @@ def test_shard_whose_chunks_another_engine_clears_away_meanwhile_is_published(
             return ["5-gone"]
         return published(artifact, table)
 
-    monkeypatch.setattr(Artifact, "published", late)
+    monkeypatch.setattr(Artifact, "list_published", late)
     assert opened(item).is_published
 
 
