@@ -18,7 +18,7 @@ Relations = Mapping[str, str] | None
 class Values(Protocol):
     """Objects that answers are compared with as values: dates, numbers, quantities."""
 
-    def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    def add_value_keys(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         """Rows (pair_id, text, key) with the values of a text as its key, where it has any."""
 
     def label_keys(self, labels: pl.DataFrame) -> pl.DataFrame:

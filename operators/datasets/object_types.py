@@ -109,7 +109,7 @@ class TypedObjects:
     >>> typed = TypedObjects({"a": "date"}, "en", 0.01)
     >>> rows = pl.DataFrame({"pair_id": "a", "text": ["It was May 2, 1900.", "?"], "key": "?"})
     >>> labels = pl.DataFrame({"pair_id": "a", "text": ["1900"], "key": "1900"})
-    >>> typed.keyed(rows, labels)["key"].to_list()
+    >>> typed.add_value_keys(rows, labels)["key"].to_list()
     ['\x1f1900\x1f', '?']
     """
 
@@ -121,7 +121,7 @@ class TypedObjects:
     def _pairs(self) -> pl.DataFrame:
         return pl.DataFrame({"pair_id": [*self.kinds]}, {"pair_id": pl.String})
 
-    def keyed(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    def add_value_keys(self, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         """Rows (pair_id, text, key) with the values of a text as its key, where it has any.
 
         `labels` has pair_id, text and key, a row per right answer. A value that agrees with one is
@@ -139,7 +139,7 @@ class TypedObjects:
             answer_values = (
                 () if is_name or not right else _find(self.language, self.kinds[pair_id], text)
             )
-            written = [self._written(value, right or ()) for value in answer_values]
+            written = [self._unify_with_labels(value, right or ()) for value in answer_values]
             keys.append(_key(written) if written else None)
         texts = texts.drop("key").with_columns(pl.Series("values", keys, pl.String))
         keyed = rows.join(texts, on=["pair_id", "text"], how="left", maintain_order="left")
@@ -167,7 +167,9 @@ class TypedObjects:
                 names.setdefault(pair_id, []).append(key)
         return values, names
 
-    def _written(self, answer: WrittenValue, labels: Sequence[WrittenValue]) -> Value | str:
+    def _unify_with_labels(
+        self, answer: WrittenValue, labels: Sequence[WrittenValue]
+    ) -> Value | str:
         """A value as the label that it agrees with, or else in the way of the first label."""
         value, text = answer
         agreeing = [label.value for label in labels if self._agree(value, label.value)]

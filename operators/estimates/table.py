@@ -53,7 +53,7 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
         # A larger budget is suggested: two prompts per fact at least, so that all facts are asked.
         share = max(
             2 * sample.n_facts / int(sample.n_prompts.sum()),
-            (1 - sample.left) * _FEWEST / max(n, 1e-9),
+            (1 - sample.unsampled_share) * _FEWEST / max(n, 1e-9),
         )
         digits = 1 - math.floor(math.log10(100 * share))
         percent = math.ceil(100 * share * 10**digits) / 10**digits  # rounded up, to two digits
@@ -63,7 +63,7 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
     if parts is None or not (sample.is_asked.all() and all(fit.known for fit in parts.fits)):
         return Estimated(None, None, None, APART)
     # The unseen events, as many in all as for a share (`intervals.py`), are noise, too.
-    unseen = UNSEEN * sample.left / max(1.0, parts.degrees)
+    unseen = UNSEEN * sample.unsampled_share / max(1.0, parts.degrees)
     names = of_names(sample, values, parts.name + parts.rest)
     n_facts = np.bincount(sample.relation)
     total, variance = 0.0, 0.0

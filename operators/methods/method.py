@@ -29,22 +29,22 @@ class Ability:
     """One task of an engine.
 
     `answers` is the table with one row per answered prompt, and `column` its column that holds the
-    answer. `again` is the table of the prompts that are answered a second time; null: none.
-    `further` are the tables of optional further answers. `differ` measures how far the first and
+    answer. `repeat_table` is the table of the prompts that are answered a second time; null: none.
+    `extra_tables` are the tables of optional answers. `differ` measures how far the first and
     the second answers to the same prompts differ, as rows of the metrics.
     """
 
     name: Literal["generate", "fill", "score", "prefer"]
     answers: str
     column: str
-    again: str | None
-    further: tuple[str, ...] = ()
+    repeat_table: str | None
+    extra_tables: tuple[str, ...] = ()
     differ: Differ = flip_rate
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that an engine writes."""
-        return tuple(filter(None, (self.answers, self.again, *self.further)))
+        return tuple(filter(None, (self.answers, self.repeat_table, *self.extra_tables)))
 
 
 def _items(preferences: pl.DataFrame) -> pl.DataFrame:
@@ -56,15 +56,19 @@ def _items(preferences: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([right, wrong.select("logprob", wrong_id)])
 
 
-GENERATE = Ability("generate", "generations", "text", again="canary", further=("samples",))
-FILL = Ability("fill", "masked", "token", again=None, further=("priors",))
-SCORE = Ability("score", "scores", "logprob", again="rescored", differ=permutation_difference)
+GENERATE = Ability(
+    "generate", "generations", "text", repeat_table="canary", extra_tables=("samples",)
+)
+FILL = Ability("fill", "masked", "token", repeat_table=None, extra_tables=("priors",))
+SCORE = Ability(
+    "score", "scores", "logprob", repeat_table="rescored", differ=permutation_difference
+)
 PREFER = Ability(
     "prefer",
     "preferences",
     "logprob",
-    again="preferred_again",
-    further=("beams", "chances"),
+    repeat_table="preferred_again",
+    extra_tables=("beams", "chances"),
     differ=lambda first, again: permutation_difference(_items(first), _items(again)),
 )
 

@@ -183,7 +183,7 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
         fields = branch.metrics.recipe.fields
         asking = ModelSetting(fields["model"], fields["setting"], fields["variant"])
         if branch.artifacts["matched"].is_complete():  # it may have been removed
-            readers = branch.matched_answers, branch.matched
+            readers = branch.matched_answers, branch.read_matched
             answers.setdefault(asking, Answers(tuple(branch.relations), *readers))
     published = catalog.load_published(method.show.published)
     benchmark, departure = branches[0].record["run"]["benchmark"], None

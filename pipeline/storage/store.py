@@ -31,7 +31,7 @@ class Stored(NamedTuple):
     where: str
     name: str | None = None
 
-    def damaged(self, problem: str, fix: str = "") -> DamagedFileError:
+    def damaged_file_error(self, problem: str, fix: str = "") -> DamagedFileError:
         """The error for a damaged file; `fix` ends the sentence."""
         fix = fix or (RERUN if self.name is None else REPAIR)
         return DamagedFileError(f"{self.where} {problem}{fix}", self.name)
@@ -63,14 +63,14 @@ def from_json(text: bytes, file: Stored, *fields: str, fix: str = REPAIR) -> dic
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         problem = "is empty" if not text else f"is not whole JSON ({error})"
-        raise file.damaged(problem, fix) from error
+        raise file.damaged_file_error(problem, fix) from error
     if not isinstance(content, dict):
-        raise file.damaged("is no JSON object", fix)
+        raise file.damaged_file_error("is no JSON object", fix)
     if "sha256" in content:  # earlier versions added the file's name and a checksum
         del content["sha256"]
         content.pop("file", None)
     if missing_fields := [field for field in fields if field not in content]:
-        raise file.damaged(f"lacks {missing_fields[0]}", fix)
+        raise file.damaged_file_error(f"lacks {missing_fields[0]}", fix)
     return content
 
 

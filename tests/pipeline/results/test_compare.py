@@ -141,7 +141,7 @@ def test_compared_local_and_served_models_are_told_apart_in_one_line(
     report.write(compute_here(run), {"total": 0})
     for pair in (("first", "served"), ("served", "first")):
         (result,) = compare_runs(*pair, str(results), options, anyway=False)
-        (line,) = result.pair.asked
+        (line,) = result.pair.prompt_differences
         assert re.search(naming("engine of this project", "server", "unknown"), line)
         assert result.pair.departures == ()
     with pytest.raises(InputError, match=naming("differ in more than the model")):

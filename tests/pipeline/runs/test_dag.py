@@ -49,7 +49,7 @@ def branch_of(names: list[str], name: str, is_answered: Callable[[], bool]) -> A
 
     artifacts = {key: SimpleNamespace(folder=key) for key in ("matched", "metrics")}
     answers = [SimpleNamespace(is_complete=is_answered)]
-    return SimpleNamespace(**artifacts, step=step, answered=lambda: answers)
+    return SimpleNamespace(**artifacts, step=step, list_outputs=lambda: answers)
 
 
 def test_measure_each_setting_is_measured_when_its_own_answers_are_complete(

@@ -242,7 +242,7 @@ def test_nightly_other_prompts_than_the_baseline_is_not_judged(
 
 
 def test_judge_noisy_decoding_is_no_evidence_of_no_change() -> None:
-    pair: Any = SimpleNamespace(asked=(), departures=())
+    pair: Any = SimpleNamespace(prompt_differences=(), departures=())
     result = Compared(pair, "", Report({}), Verdict("no change", "It is the same."), (0.0, 0.05))
     assert nightly.judge(result, 0.05) == ("no change", "It is the same.")
     outcome, reason = nightly.judge(replace(result, flip_rates=(0.0, 0.06)), 0.05)
