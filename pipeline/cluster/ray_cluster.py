@@ -1,20 +1,21 @@
 """Ray: started here or joined at an address, its room for engines, and nodes being removed."""
 
+import itertools
 import logging
 import os
-import signal
+import shutil
 import socket
 import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from factsweep.operators.engines.protocol import NOT_INSTALLED
-from factsweep.operators.errors import DecodingError, InputError, reason
+from factsweep.operators.errors import DecodingError, InputError, StoppedError, reason
 from factsweep.pipeline.cluster.hardware import (
     check_build,
     check_weights,
@@ -31,6 +32,7 @@ _EVERY_S = 2.0
 _SILENT_S = 30.0  # a restarted head, or an interrupted network, comes back sooner
 LEAVING = "FACTSWEEP_LEAVING"
 _ASKED = "asked"
+_KEPT_S = 86_400.0  # the logs of Ray after a failure
 _LOCK = threading.Lock()
 _AT_WORK: list[Path] = []  # the file of this process, once per block that it is in
 
@@ -67,22 +69,20 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page per dead engine; `decoding/progress_counter.py` prints one sentence.
     worker.print_to_stdstream = lambda *_, **__: None
-    _connect(run, variables(run, offline=offline))
-    # SIGTERM of a scheduler acts like Ctrl-C; Ray has just set a handler of its own.
-    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        _check_room(run, gpus_by_node())
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-        ray.shutdown()
+    environment = variables(run, offline=offline)
+    with nullcontext() if run.cluster.address else _own_folder() as folder:
+        try:
+            _connect(run, environment, folder)
+            _check_room(run, gpus_by_node())
+            yield
+        finally:
+            ray.shutdown()
 
 
-def _connect(run: Run, environment: dict[str, str]) -> None:
-    """Start a Ray here, with some tries on a slow machine, or join the one at cluster.address."""
+def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None:
+    """Start a Ray in `folder`, with some tries on a slow machine, or join that of the cluster."""
     import ray
 
-    folder = None if run.cluster.address else _own_folder()
     for tries in range(_TRIES, 0, -1):
         try:
             with single_machine_options():
@@ -90,7 +90,7 @@ def _connect(run: Run, environment: dict[str, str]) -> None:
                     address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                     num_cpus=None if run.cluster.address else run.cluster.num_cpus,
                     include_dashboard=False if run.cluster.address is None else None,
-                    _temp_dir=folder,
+                    _temp_dir=None if folder is None else str(folder),
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                     runtime_env={"env_vars": environment},
@@ -133,6 +133,7 @@ def single_machine_options() -> Iterator[None]:
         (parameter, "RayParams"): lambda **kwargs: params(**kwargs | options),
         (services, "start_api_server"): lambda *_, **__: (None, None),
         (utils, "get_dashboard_dependency_error"): lambda: None,  # would import them
+        (utils, "set_sigterm_handler"): lambda _: None,  # Ray's would end the process at once
     }
     originals = {target: getattr(*target) for target in replacements}
     try:
@@ -144,21 +145,59 @@ def single_machine_options() -> Iterator[None]:
             setattr(*target, value)
 
 
-def _own_folder() -> str:
+@contextmanager
+def _own_folder() -> Iterator[Path]:
     """Ray's folder of sockets and logs, in a private folder: Ray's own is readable by all.
 
-    Its path is short: paths of sockets have at most 107 characters.
+    Its path is short: paths of sockets have at most 107 characters. It is removed at the end, but
+    kept for a day if Ray's logs may explain the error.
     """
-    parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    folder = Path(parent, f"factsweep-ray-{os.getuid()}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
+    parent = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    private = parent / f"factsweep-ray-{os.getuid()}"
+    private.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = private.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise InputError(
-            f"{folder} is not yours alone, and Ray's sockets and logs would lie there; remove it, "
+            f"{private} is not yours alone, and Ray's sockets and logs would lie there; remove it, "
             "or set RAY_TMPDIR to a folder of your own."
         )
-    return str(folder / "r")
+    for old_folder in filter(_is_abandoned, private.iterdir()):
+        shutil.rmtree(old_folder, ignore_errors=True)
+    folder = _new_folder(private)
+    is_kept = False
+    try:
+        yield folder
+    except Exception as error:
+        is_kept = not isinstance(error, InputError | StoppedError) or str(folder) in str(error)
+        if is_kept:
+            error.add_note(f"Ray's logs, kept for a day: {folder}/session_latest/logs")
+        raise
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(parent: Path) -> Path:
+    """A new folder with the first number that is free, which is short."""
+    for number in itertools.count():
+        folder = parent / str(number)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
+    raise AssertionError("numbers do not end")
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether all drivers of a folder of Ray have ended, and nothing was logged for a day."""
+    sessions = [path for path in folder.glob("session_*_*") if not path.is_symlink()]
+    files = (folder, *(file for session in sessions for file in session.glob("logs/*")))
+    try:
+        is_old = time.time() - max(file.lstat().st_mtime for file in files) > _KEPT_S
+    except FileNotFoundError:  # its run has just removed it
+        return False
+    return is_old and not any(
+        Path(f"/proc/{session.name.rpartition('_')[2]}").exists() for session in sessions
+    )
 
 
 def _check_room(run: Run, nodes: Sequence[int]) -> None:

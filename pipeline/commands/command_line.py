@@ -36,11 +36,17 @@ exit codes:
   3    a regression, of nightly and compare --gate
   4    not enough evidence, of the same
   75   the store does not answer for now: run again later; Slurm and KubeRay do
-  130  stopped by Ctrl-C; the next run resumes
+  130  stopped by Ctrl-C or SIGTERM; the next run resumes
 
 completion, in ~/.bashrc or ~/.zshrc:
   eval "$(register-python-argcomplete factsweep)"
 """
+
+_FIXES = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "check its rights and its owner"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on its disk"),
+    errno.EROFS: "choose a folder that may be written",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,14 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OutputError) and error.errno == errno.EPIPE:
             return 0  # the reader, such as `head`, closed the pipe
         prefix = f"{error.filename}: " if error.filename else ""
-        _print_sentence(
-            f"{prefix}{error.strerror or reason(error)}; check the path, its rights, the room on "
-            "the disk and the network, then run again.",
-            error,
-        )
+        place = "the path and its disk" if error.filename else "the disk and the network"
+        fix = _FIXES.get(error.errno or 0, f"check {place}")
+        _print_sentence(f"{prefix}{error.strerror or reason(error)}; {fix}, then run again.", error)
         return InputError.exit_code
     except KeyboardInterrupt as error:
-        _print_sentence("stopped; the next run resumes from what is published.", error)
+        _print_sentence(f"{reason(error)}; the next run resumes from what is published.", error)
         return StoppedError.exit_code
     except Exception:  # a bug; its traceback may quote arguments of a library
         print(secrets.hidden_traceback(), file=sys.stderr)

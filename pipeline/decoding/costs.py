@@ -26,7 +26,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor
-from factsweep.pipeline.machine.logs import LOG
+from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.stages.step import read_cost
@@ -106,7 +106,8 @@ def publish_rates(plan: Plan) -> pl.DataFrame:
     costs = collect_costs(plan)
     rows = costs.drop_nulls("hardware")
     if rows.height:
-        write_rates(plan.store, rows, plan.run.name)
+        with may_fail("its rates"):
+            write_rates(plan.store, rows, plan.run.name)
     return costs
 
 
@@ -118,10 +119,7 @@ def write_rates(store: Store, rows: pl.DataFrame, source: str) -> None:
         today = datetime.now(UTC).date().isoformat()
         origin = {"date": today, "commit": commit(), "source": source}
         dated = rows.with_columns(pl.lit(value, pl.String).alias(n) for n, value in origin.items())
-        try:
-            store.put_json(name, {"rows": dated.to_dicts()})
-        except DamagedFileError:
-            LOG.warning("%s is no file: the rates of the run are not kept.", store.where(name))
+        store.put_json(name, {"rows": dated.to_dicts()})
 
 
 def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:

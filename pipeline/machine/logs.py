@@ -4,7 +4,10 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from factsweep.operators.errors import FactsweepError, InputError, reason
 from factsweep.pipeline.machine.secrets import Formatter
 
 LOG = logging.getLogger("factsweep")
@@ -34,6 +37,21 @@ def line(text: str) -> str:
 def note(text: str) -> None:
     """Write a message to the standard error, with its time unless that is a terminal."""
     sys.stderr.write(f"{text if sys.stderr.isatty() else line(text)}\n")
+
+
+LOST = set[str]()  # the files of this run that could not be written
+
+
+@contextmanager
+def may_fail(files: str) -> Iterator[None]:
+    """Write files that no number needs: errors end the block with one warning per run."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        if files not in LOST:
+            LOST.add(files)
+            cause = str(error) if isinstance(error, FactsweepError) else f"{reason(error)}."
+            LOG.warning("the run continues without %s: %s", files, cause)
 
 
 PLAIN_EVERY_S = 30.0

@@ -14,7 +14,7 @@ from factsweep.operators.methods.method import FILL
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
-from factsweep.pipeline.machine.logs import LOG
+from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.results import past_runs, record, report
 from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import run_files
@@ -111,10 +111,8 @@ def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
             break
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
-    try:
+    with may_fail("its note for `factsweep prune`"):  # in a store that may only be read
         note_use(plan.store, end_use(use))
-    except InputError as error:  # a store that may only be read
-        LOG.warning("%s So `factsweep prune` does not know of this run.", error)
     if is_new:
         LOG.info("done; results in %s", store.where())
     return metrics

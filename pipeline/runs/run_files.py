@@ -6,11 +6,13 @@ progress.json   its state and counts, read by `factsweep status --watch`
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -53,6 +55,7 @@ def log_run(run: Run) -> Iterator[None]:
 
     An error that is no InputError gets notes on the folders of the run.
     """
+    logs.LOST.clear()
     store = Store(run.folder)
     is_local = "://" not in store.root
     handler = _InFolder(Path(store.root) / _NAME) if is_local else _InStore(store, _NAME)
@@ -61,10 +64,13 @@ def log_run(run: Run) -> Iterator[None]:
     logs.LOG.setLevel(logging.INFO)
     logs.LOG.addHandler(handler)
     try:
-        yield
-        _end(run, "done")
+        with _stop_on_sigterm():
+            yield
+            _end(run, "done")
     except BaseException as error:
-        sentence = ("ended by %s: %s", (type(error).__name__, error), None)
+        is_stop = isinstance(error, KeyboardInterrupt)
+        text = reason(error) if is_stop else f"ended by {type(error).__name__}: {error}"
+        sentence = ("%s", (text,), None)
         record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *sentence)
         # On a terminal the command prints the error.
         (handler if sys.stderr.isatty() else logs.LOG).handle(record)
@@ -80,6 +86,20 @@ def log_run(run: Run) -> Iterator[None]:
         handler.close()
 
 
+@contextmanager
+def _stop_on_sigterm() -> Iterator[None]:
+    """Have SIGTERM stop the block as Ctrl-C does, unless the program handles it: `cli` does."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def log_failure(run: Run, error: FactsweepError) -> None:
     """Record the error that ends a run at once; callable from any thread."""
     logs.LOG.error("%s", error)
@@ -88,12 +108,12 @@ def log_failure(run: Run, error: FactsweepError) -> None:
 
 def _end(run: Run, state: State, cause: str | None = None) -> None:
     """Write the end into progress.json if this process began the run, or if it is done now."""
-    last = read_pulse(run)
-    if last is None:
-        return
-    is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
-    if is_own or (state == "done" and last.state != "done"):
-        with suppress(InputError):  # such as a full disk, which is the error itself
+    with logs.may_fail(PULSE):
+        last = read_pulse(run)
+        if last is None:
+            return
+        is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
+        if is_own or (state == "done" and last.state != "done"):
             write_pulse(run, state, cause=cause and hidden(cause))
 
 
@@ -113,31 +133,35 @@ def write_engine_log(run: Run, number: int, text: str) -> None:
     """Write the log of an engine next to that of the run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     store = Store(run.folder)
-    store.put(f"{_FOLDER}/engine-{stamp}-{number}.log", hidden(text).encode())
-    names = [name for name in store.names(_FOLDER) if name.startswith("engine-")]
-    for name in names[:-_MOST_ENGINES]:
-        store.drop(f"{_FOLDER}/{name}")
+    with logs.may_fail("the engines' logs"):
+        store.put(f"{_FOLDER}/engine-{stamp}-{number}.log", hidden(text).encode())
+        names = [name for name in store.names(_FOLDER) if name.startswith("engine-")]
+        for name in names[:-_MOST_ENGINES]:
+            store.drop(f"{_FOLDER}/{name}")
 
 
 class _InFolder(RotatingFileHandler):
     """Appends to a file that is opened for each line, so that its folder may be removed meanwhile.
 
-    Errors of the disk are ignored: publishing results raises them.
+    Errors of the disk do not end the run: publishing results raises them.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "a", _MOST_BYTES, _KEPT, encoding="utf-8", delay=True)
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):
+        with logs.may_fail(_FOLDER):
             Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
-            super().emit(record)
-            if self.stream is not None:
-                self.stream.close()
-                self.stream = None
+            try:
+                super().emit(record)
+            finally:
+                stream, self.stream = self.stream, None
+                if stream is not None:
+                    stream.close()
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        pass
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
+        if isinstance(error := sys.exc_info()[1], OSError):
+            raise error
 
 
 class _InStore(logging.Handler):
@@ -161,7 +185,7 @@ class _InStore(logging.Handler):
     def _put(self) -> None:
         """Write the lines; a store out of reach gets them the next time."""
         self._put_at = time.monotonic()
-        with suppress(InputError, OSError):
+        with logs.may_fail(_FOLDER):
             if self._lines:
                 content = self._store.get(self._name) if self._store.exists(self._name) else b""
                 if len(content) > _MOST_BYTES:
@@ -204,7 +228,8 @@ class Beat:
     def _show(self, state: State, counts: Mapping[str, float], cause: str | None = None) -> None:
         if cause != self._why or time.monotonic() - self._last >= _BEAT_EVERY_S:
             self._why, self._last = cause, time.monotonic()
-            write_pulse(self._run, state, counts, cause)
+            with logs.may_fail(PULSE):
+                write_pulse(self._run, state, counts, cause)
 
 
 def write_pulse(

@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from factsweep.operators.errors import DecodingError, FactsweepError, InputError, reason
+from factsweep.operators.errors import DecodingError, FactsweepError, reason
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import computes_on_cores
 from factsweep.pipeline.cluster.ray_cluster import beside_driver
@@ -99,7 +99,7 @@ def _keep_logs(run: Run, tally: Any) -> None:
                 run_files.write_engine_log(run, number, ray.get(read, timeout=0))
             except ray.exceptions.RayError as error:
                 lost.append(reason(error))
-    except (ray.exceptions.RayError, InputError) as error:
+    except ray.exceptions.RayError as error:
         LOG.warning("the engines' logs cannot be kept (%s); see Ray's own.", reason(error))
     if lost:
         LOG.warning("%d of %d engines' logs cannot be read (%s).", len(lost), len(reads), lost[0])

@@ -283,18 +283,23 @@ def hold_leases(
     """
     writer, stopped = Writer(store, this_process()), threading.Event()
     beating = threading.Thread(target=writer.keep_beating, args=(stopped,), daemon=True)
-    writer.beat()
-    beating.start()
+
+    def give_back() -> None:  # a signal waits for its end: `cli` knows the name
+        stopped.set()
+        if beating.ident is not None:
+            beating.join()
+        writer.end()
+
     try:
+        writer.beat()
+        beating.start()
         writer.check_store()
         for folder in sorted(folders):  # in one order: no two drivers wait for each other
             waits = wait or folder in shared
             writer.take(folder, wait=waits, or_published=waits, say=say)
         yield writer
     finally:
-        stopped.set()
-        beating.join()
-        writer.end()
+        give_back()
 
 
 def find_writer(store: Store, folders: Iterable[str], clock: Clock = time) -> str | None:

@@ -139,9 +139,10 @@ class Store:
         except ConnectionError as error:
             raise self._unavailable(name, "read", error) from error
         except OSError as error:
+            far = "that it is there, the network, and the credentials in the environment"
+            check = "its rights and its disk" if self._files.is_near else far
             raise InputError(
-                f"{self.where(name)} cannot be read ({error.strerror or error}); check that it is "
-                "there, the network, and the credentials in the environment."
+                f"{self.where(name)} cannot be read ({error.strerror or error}); check {check}."
             ) from error
 
     def put_json(self, name: str, content: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
-"""Ctrl-C at any moment: exit code 130, no traceback, and the next run goes on.
+"""Ctrl-C or SIGTERM at any moment: exit code 130, no traceback, and the next run goes on.
 
-As a terminal does it: all processes of the group hear of it. The engine is fake: see sweep.py.
+As a terminal does it, all processes of the group get SIGINT; a scheduler sends the driver SIGTERM.
+The engine is fake: see sweep.py.
 """
 
 import os
@@ -40,6 +41,10 @@ def test_import_that_is_interrupted_ends_with_130(module: str) -> None:
     assert len(other_lines) <= 1, other_lines
 
 
+def lease_is_taken(sweep: Sweep) -> bool:
+    return bool(sweep.names("facts", "leases"))
+
+
 def ray_starts(sweep: Sweep) -> bool:
     return bool(sweep.raylets())
 
@@ -62,6 +67,7 @@ def results_are_written(sweep: Sweep) -> bool:
 
 Phase = Callable[[Sweep], bool]
 PHASES: tuple[Phase, ...] = (
+    lease_is_taken,
     ray_starts,
     engines_load,
     engines_answer,
@@ -71,21 +77,30 @@ PHASES: tuple[Phase, ...] = (
 
 
 @pytest.mark.parametrize(
-    "phases", [(all_is_answered,), pytest.param(PHASES, marks=pytest.mark.chaos)]
+    ("kill", "number", "phases"),
+    [
+        (os.killpg, signal.SIGINT, (all_is_answered,)),
+        (os.kill, signal.SIGTERM, (lease_is_taken, results_are_written)),
+        pytest.param(os.killpg, signal.SIGINT, PHASES, marks=pytest.mark.chaos),
+        pytest.param(os.kill, signal.SIGTERM, PHASES, marks=pytest.mark.chaos),
+    ],
 )
 def test_run_that_is_interrupted_in_a_phase_ends_with_130_and_goes_on(
-    phases: tuple[Phase, ...], calm: Sweep, tmp_path: Path
+    kill: Callable[[int, int], None],
+    number: int,
+    phases: tuple[Phase, ...],
+    calm: Sweep,
+    tmp_path: Path,
 ) -> None:
-    for number, has_come in enumerate(
-        phases
-    ):  # each in a new sweep: a stop may come when all is answered
-        sweep = Sweep(tmp_path / str(number), SMALL, seconds_per_answer=0.03)
+    for has_come in phases:  # each in a new sweep: a stop may come when all is answered
+        sweep = Sweep(tmp_path / has_come.__name__, SMALL, seconds_per_answer=0.03)
         sweep.start().until(partial(has_come, sweep))
         assert sweep.process is not None
-        os.killpg(sweep.process.pid, signal.SIGINT)
+        kill(sweep.process.pid, number)
         outcome = sweep.finish()
         assert outcome.returncode == 130, (has_come, outcome.stderr)
         assert "Traceback" not in outcome.stderr, (has_come, outcome.stderr)
+        assert sweep.store.names("writers") == []
         outcome = sweep.finish()
         assert outcome.returncode == 0, outcome.stderr
         assert sweep.tables() == calm.tables()

@@ -193,7 +193,7 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("factsweep.pipeline.runs.run.run", interrupted)
     code, _, err = cli("run")
     assert code == 130
-    assert err == "factsweep: stopped; the next run resumes from what is published.\n"
+    assert err == "factsweep: stopped by Ctrl-C; the next run resumes from what is published.\n"
 
 
 @pytest.mark.parametrize(
@@ -304,20 +304,71 @@ def test_command_interrupted_where_an_object_is_deleted_ends_after_it(
         module._raise_interrupt(signal.SIGINT, None)
 
 
+STOPPED_IN = """
+import os, signal, sys, time
+from types import SimpleNamespace
+from factsweep.pipeline import cli
+from factsweep.pipeline.storage.folder import Folder
+from factsweep.pipeline.storage.lease import Writer, hold_leases
+from factsweep.pipeline.storage.store import Store
+
+store, moment = Store(sys.argv[1]), sys.argv[2]
+owner = Folder if hasattr(Folder, moment) else Writer
+original, calls = getattr(owner, moment), []
+
+def stop(*args, **kwargs):
+    calls.append(args)
+    if len(calls) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGTERM)
+    return original(*args, **kwargs)
+
+def main():
+    setattr(owner, moment, stop)
+    with hold_leases(store, ["one", "two"], wait=False):
+        pass
+    time.sleep(1.0)
+    return 0
+
+def reported(arguments=None):
+    from factsweep.pipeline.commands import command_line
+    command_line._parse = lambda _: SimpleNamespace(run=lambda _: main())
+    return command_line.main([])
+
+cli.main = reported
+cli.command()
+"""
+
+
+@pytest.mark.parametrize(("moment", "call"), [("put", 1), ("create", 2), ("end", 1)])
+def test_command_that_is_sent_sigterm_gives_its_leases_back(
+    moment: str, call: int, tmp_path: Path
+) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", STOPPED_IN, str(tmp_path), moment, str(call)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    said = "factsweep: stopped by SIGTERM; the next run resumes from what is published.\n"
+    assert (process.returncode, process.stderr) == (130, said)
+    assert list(tmp_path.glob("writers/*")) == []
+    assert list(tmp_path.rglob(".*")) == []
+
+
 def test_command_store_that_does_not_answer_is_started_again_as_often_as_asked() -> None:
     script = """
 import sys
-from types import SimpleNamespace
 from factsweep.pipeline import cli
 
-codes = [75, CODE, 75]
-def run(words, check):
+codes = [75, 75, CODE, 75]
+def start(_, words):
     print(*words[1:], flush=True)
-    return SimpleNamespace(returncode=codes.pop(0))
+    sys.argv[1:] = words[4:]
+    cli.command()
 
-cli.main = lambda: 75
+cli.main = lambda: codes.pop(0)
 cli.time.sleep = lambda _: None
-cli.subprocess.run = run
+cli.os.execv = start
 sys.argv[1:] = ["run", "seed=1", "--attempts=3"]
 cli.command()
 """
@@ -325,8 +376,8 @@ cli.command()
         command = [sys.executable, "-c", script.replace("CODE", str(code))]
         process = subprocess.run(command, check=False, capture_output=True, text=True)
         assert (process.returncode, process.stderr) == (code, "")
-        start = "-P -m factsweep.pipeline.cli run seed=1"
-        assert process.stdout.splitlines() == [start] * n_starts
+        start = "-P -m factsweep.pipeline.cli run seed=1 --attempts="
+        assert process.stdout.splitlines() == [f"{start}{n}" for n in (2, 1, 0)[:n_starts]]
 
 
 def test_plan_prints_the_counts(cli: Cli) -> None:

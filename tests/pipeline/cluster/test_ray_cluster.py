@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +15,7 @@ import ray
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.protocol import NOT_INSTALLED, cpu_build
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import DecodingError, InputError, StoppedError
 from factsweep.pipeline.cluster import job_request, ray_cluster
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import (
@@ -90,7 +90,10 @@ def test_cpu_build_is_told_by_what_is_installed(
     assert cpu_build() == expected
 
 
-def test_started_ray_that_starts_too_slowly_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_ray_that_starts_too_slowly_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     tries = []
 
     def init(**options: object) -> None:
@@ -103,7 +106,8 @@ def test_started_ray_that_starts_too_slowly_is_tried_again(monkeypatch: pytest.M
         cluster.start_ray(load(["decoding.engine=fake"])),
     ):
         pass
-    assert len(tries) == 4
+    (folder,) = tmp_path.glob("*/*")  # with the logs that the message names
+    assert [options["_temp_dir"] for options in tries] == [str(folder)] * 4
 
 
 def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(
@@ -197,18 +201,67 @@ def test_rays_own_folder_is_the_users_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    folder = Path(cluster._own_folder()).parent
+    with cluster._own_folder() as first, cluster._own_folder() as second:
+        folder = first.parent
+        assert [first, second] == [folder / "0", folder / "1"]
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert cluster._own_folder() == f"{folder}/r"
     folder.chmod(0o755)
-    with pytest.raises(InputError, match=naming(folder.name, "RAY_TMPDIR")):
-        cluster._own_folder()
+    with pytest.raises(InputError, match=naming(folder.name, "RAY_TMPDIR")), cluster._own_folder():
+        pass
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=naming(folder.name)):
-        cluster._own_folder()
+    with pytest.raises(InputError, match=naming(folder.name)), cluster._own_folder():
+        pass
+
+
+def test_rays_own_folder_is_removed_unless_its_logs_may_explain_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    endings = {
+        None: False,
+        KeyboardInterrupt("stopped by SIGTERM"): False,
+        StoppedError("stopped."): False,
+        InputError("the cluster has 0 GPUs."): False,
+        InputError("Ray did not start; read FOLDER/session_latest/logs."): True,
+        DecodingError("an engine died."): True,
+    }
+    for error, is_kept in endings.items():
+        with suppress(type(error) if error else ()), cluster._own_folder() as folder:
+            (folder / "session_1").mkdir()
+            if error is not None:
+                raise type(error)(str(error).replace("FOLDER", str(folder)))
+        assert folder.exists() == is_kept, error
+
+
+def test_rays_own_folder_of_a_run_that_was_killed_is_removed_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with cluster._own_folder() as folder:
+        top = folder.parent
+    process = subprocess.Popen(["true"])
+    process.wait()
+    day_s = 86_400
+    folders = {
+        "killed": (process.pid, 2 * day_s, 2 * day_s, False),
+        "today": (process.pid, 2 * day_s, day_s // 2, True),
+        "asleep": (os.getpid(), 2 * day_s, 2 * day_s, True),
+        "r": (process.pid, 2 * day_s, 2 * day_s, False),  # of an earlier version
+    }
+    for name, (pid, age_s, log_age_s, _) in folders.items():
+        log = top / name / f"session_2026-11-30_05-15-22_175936_{pid}/logs/raylet.out"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        (top / name / "session_latest").symlink_to(log.parent.parent)
+        os.utime(log, (time.time() - log_age_s,) * 2)
+        os.utime(top / name, (time.time() - age_s,) * 2)
+    with cluster._own_folder():
+        assert {name: (top / name).exists() for name in folders} == {
+            name: is_kept for name, (*_, is_kept) in folders.items()
+        }
 
 
 @pytest.fixture

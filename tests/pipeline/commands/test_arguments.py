@@ -94,7 +94,7 @@ def test_no_verb_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([])
     assert stopped.value.code == 2
-    assert "130  stopped by Ctrl-C" in capsys.readouterr().err
+    assert "130  stopped by Ctrl-C or SIGTERM" in capsys.readouterr().err
 
 
 HELP = ["run", "plan", "status", "verify", "score", "compare", "report", "export", "why", "model"]
