@@ -4,12 +4,13 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import socket
 import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,6 @@ def check_engine(run: Run) -> None:
 def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     """A running Ray during the block; `offline`: its workers must not ask the hub."""
     check_engine(run)
-    import ray
     from ray._private import worker
 
     # Ray starts workers at nice 15, behind its own dashboard; the engines have priority here.
@@ -76,7 +76,27 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
             _check_room(run, gpus_by_node())
             yield
         finally:
-            ray.shutdown()
+            _end_ray()
+
+
+def _end_ray() -> None:
+    """Disconnect from Ray, and end one that was started here; SIGTERM keeps its handler.
+
+    Ray's C++ library removes the handler long before Ray's processes have ended.
+    """
+    import ray
+    from ray._private.state import state
+
+    handler = signal.getsignal(signal.SIGTERM)
+    disconnect = state.disconnect
+
+    def restore_handler() -> None:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+        disconnect()
+
+    with _replaced({(state, "disconnect"): restore_handler}):
+        ray.shutdown()
 
 
 def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None:
@@ -106,7 +126,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
                 "(`ray start --head`) or leave the address out."
             ) from error
         except Exception as error:  # Ray's errors have no common class
-            ray.shutdown()
+            _end_ray()
             if tries == 1:
                 raise InputError(
                     f"Ray did not start ({reason(error)}); try again when this machine is less "
@@ -135,6 +155,13 @@ def single_machine_options() -> Iterator[None]:
         (utils, "get_dashboard_dependency_error"): lambda: None,  # would import them
         (utils, "set_sigterm_handler"): lambda _: None,  # Ray's would end the process at once
     }
+    with _replaced(replacements):
+        yield
+
+
+@contextmanager
+def _replaced(replacements: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Replace attributes of modules and objects during the block."""
     originals = {target: getattr(*target) for target in replacements}
     try:
         for target, value in replacements.items():
