@@ -66,7 +66,7 @@ class Clocked:
         return {} if faults is None else dict(faults())
 
     def __getattr__(self, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        return partial(self._clocked, getattr(self._engine, name))
+        return partial(self._time_answers, getattr(self._engine, name))
 
     def _time_answers(
         self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]
