@@ -32,7 +32,7 @@ class Facts:
     Columns: `operators.schemas.SCHEMAS` under the same names. `extra_tables` are those a method
     needs in addition, by name; their rows belong to pairs (pair_id, relation_id). `knowledge_base`
     is that of the whole set, whichever part the facts are. `typed` are the objects that answers are
-    compared with as values.
+    compared with as values, `refusals` the texts of answers that attempt none.
     """
 
     relations: pl.DataFrame
@@ -41,6 +41,7 @@ class Facts:
     extra_tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     knowledge_base: KnowledgeBase | None = None
     typed: Values | None = None
+    refusals: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:

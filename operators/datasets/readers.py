@@ -14,6 +14,7 @@ from factsweep.operators.datasets import (
     layouts,
     myriadlama,
     probelm,
+    questions,
     triples,
 )
 from factsweep.operators.datasets import facts as facts_of
@@ -73,10 +74,10 @@ class Reader:
     """Reads a layout; `content` is the type of its input.
 
     rows: all rows as one LazyFrame; texts: those of the files by their last two path parts; tables:
-    by the file's name up to its first full stop.
+    by the file's name up to its first full stop; files: by the file's name.
     """
 
-    content: Literal["rows", "texts", "tables"]
+    content: Literal["rows", "texts", "tables", "files"]
     facts: Callable[[Any, Relations], Facts]
     columns: Callable[[Any], Sequence[str]]  # that the files have
     figures: Callable[[Any, Facts], Mapping[str, float]] = lambda _, facts: facts_of.counts(facts)
@@ -153,6 +154,12 @@ READERS: Mapping[str, Reader] = {
         contradictions=lambda texts, facts: (
             count_contradictions(facts) | triples.count_left_out(texts, facts)
         ),
+    ),
+    "questions": Reader(
+        content="files",
+        facts=questions.facts_from_tables,
+        columns=questions.columns_of,
+        names_ids=False,
     ),
     "probelm": Reader(
         content="texts",

@@ -134,7 +134,7 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     {"object": "[\"Sucre\", \"La Paz\"]"}
     {"object": "1.50"}
     """
-    is_list = content.lstrip().startswith("[")
+    is_list = content.lstrip().startswith("[") or _is_one_object(content)
     # The first place of each kind of value, by field and depth in its lists.
     places: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     n_rows, first_row = 0, dict[str, Any]()
@@ -186,12 +186,23 @@ def _objects(
     if content.lstrip().startswith("["):
         values = parse_json(content, name, "correct the file", as_written=as_written)
         rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
+    elif _is_one_object(content):  # as TriviaQA's authors publish it
+        whole = parse_json(content, name, "correct the file", as_written=as_written)
+        lists = [value for value in whole.values() if isinstance(value, list)]
+        check(name, len(lists) == 1, "one object must have one list of rows", [*whole], noun="it")
+        values = lists[0]
+        rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
     else:
         lines = _lines(name, content)
         rows = ((place, parse_json(line, place, as_written=as_written)) for place, line in lines)
     for place, row in rows:
         check(place, isinstance(row, dict), "a row must be an object", row)
         yield place, row
+
+
+def _is_one_object(content: str) -> bool:
+    """Whether the file is one object that is written over several lines."""
+    return re.match(r"\s*\{\s*\n", content) is not None
 
 
 def _lines(name: str, content: str) -> Iterator[tuple[str, str]]:

@@ -143,7 +143,8 @@ def build_compare(by: By) -> method.Compare:
     )
 
 
-def _estimate(part: method.Part) -> pl.DataFrame:
+def estimate_full_run(part: method.Part) -> pl.DataFrame:
+    """The full run's numbers, estimated from a part of its answers (table `estimates`)."""
     options, earlier = part.options, part.control
     return estimates(
         index_answers(part.pairs, part.answers),
@@ -170,7 +171,7 @@ METHOD = method.Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
         sampling=method.Sampling(
-            _estimate, targets=("acc_at_1", "one_word_ratio", "consist"), takes_control=True
+            estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist"), takes_control=True
         ),
     ),
     show=method.Show("belief", report, card, digest),

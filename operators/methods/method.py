@@ -281,6 +281,7 @@ class Measure:
     in `matched`, first the one with a row per answered prompt; `calibration` has one per sampled
     prompt, and `errors` the prompts that the model cannot answer, which have not failed.
     `sampling`: how the numbers are estimated from a part of the prompts; null: they are not.
+    `reads_refusals`: answers that attempt no answer are counted (conf/refusals/).
     """
 
     version: int
@@ -300,6 +301,7 @@ class Measure:
     condense: Condense = lambda tables, _again, _facts, _options: tables
     categories: tuple[str, ...] = ()
     sampling: Sampling | None = None
+    reads_refusals: bool = False
 
     @property
     def answers(self) -> str:

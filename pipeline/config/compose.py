@@ -3,6 +3,7 @@
 Also several runs from one line, in its grammar: model=a,b seed=0,1 or model=glob(steps/*).
 """
 
+import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from factsweep.operators.datasets import table_files
 from factsweep.operators.errors import FactsweepError, InputError, printable, reason
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.folders import OWN_FACTS
+from factsweep.pipeline.config.folders import OWN_FACTS, OWN_QUESTIONS
 from factsweep.pipeline.config.literal_overrides import (
     literal,
     parse,
@@ -112,44 +113,52 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     path = Path(unquote(value)).expanduser()
     if not path.suffix or not path.is_file():
         return list(overrides)
-    if "benchmark" not in value_by_key and not _is_plain_table(path):
+    from factsweep.operators.datasets.layouts import guess_columns  # help does not need it
+    from factsweep.operators.datasets.questions import is_questions
+
+    columns = _column_names(path)
+    is_facts = {*_COLUMNS} <= {*columns, *guess_columns(columns, _COLUMNS).values()}
+    has_questions = is_questions(columns) and not is_facts
+    if "benchmark" not in value_by_key and not (is_facts or has_questions or _is_text_table(path)):
         return list(overrides)
     other_overrides = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
     name = value_by_key.get("benchmark.name", quote(table_files.title(path)))
     facts_by_key = {
-        "benchmark": OWN_FACTS,
+        "benchmark": OWN_QUESTIONS if has_questions else OWN_FACTS,
         "benchmark.path": quote(str(path)),
         "benchmark.name": name,
     }
     return [*other_overrides, *(f"{key}={text}" for key, text in facts_by_key.items())]
 
 
-def _is_plain_table(path: Path) -> bool:
-    """Whether a file is a table with a column for relation, subject and object.
+def _is_text_table(path: Path) -> bool:
+    """Whether a file is CSV or TSV, by its suffix."""
+    return table_files.kind(path) in (".csv", ".tsv", ".txt")
 
-    CSV and TSV are recognised by their suffix. False for unreadable files.
-    """
-    import polars as pl  # which help does not need
 
-    from factsweep.operators.datasets.layouts import guess_columns
+def _column_names(path: Path) -> list[str]:
+    """The columns of a table, as far as its first row shows them; none of unreadable files."""
+    import polars as pl
+
     from factsweep.pipeline.machine.text_files import read_decoded
 
     kind = table_files.kind(path)
-    if kind not in table_files.TABLES or not path.is_file():
-        return False
-    if kind in (".csv", ".tsv", ".txt"):
-        return True
+    if kind not in table_files.TABLES:
+        return []
     try:
-        if kind in table_files.JSON:  # the fields of the first row
-            text = read_decoded(path).lstrip().removeprefix("[").lstrip()
-            row, _ = json.JSONDecoder().raw_decode(text)
-            names = list(row) if isinstance(row, dict) else []
-        else:
+        if kind in (".parquet", ".arrow", ".feather", ".ipc"):
             scan = pl.scan_parquet if kind == ".parquet" else pl.scan_ipc
-            names = scan(path, glob=False).collect_schema().names()
-    except (InputError, ValueError, OSError, pl.exceptions.PolarsError):
-        return False
-    return {*_COLUMNS} <= {*names, *guess_columns(names, _COLUMNS).values()}
+            return scan(path, glob=False).collect_schema().names()
+        text = read_decoded(path).lstrip()
+        if kind in table_files.JSON:  # the fields of the first row
+            row, _ = json.JSONDecoder().raw_decode(text.removeprefix("[").lstrip())
+            if isinstance(row, dict) and isinstance(rows := row.get("Data"), list) and rows:
+                row = rows[0]  # TriviaQA's
+            return list(row) if isinstance(row, dict) else []
+        header = text.partition("\n")[0].strip()
+        return next(csv.reader([header], delimiter="\t" if "\t" in header else ","), [])
+    except (InputError, ValueError, OSError, csv.Error, pl.exceptions.PolarsError):
+        return []
 
 
 def _to_hydra_overrides(override: str) -> list[str]:

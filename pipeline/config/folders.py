@@ -16,6 +16,7 @@ from factsweep.operators.errors import InputError, input_errors
 VARIABLE = "FACTSWEEP_CONFIG_DIR"
 OWN = "factsweep.d"
 OWN_FACTS = "facts"  # the benchmark, and the data set, of a table of the user's own
+OWN_QUESTIONS = "questions"  # those of a table of open questions
 # In a wheel this is the package, in a checkout the folder that factsweep/pipeline is a link into.
 _SHIPPED = Path(__file__).resolve().parents[2]
 CONF = _SHIPPED / "conf"

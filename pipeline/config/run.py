@@ -16,7 +16,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Asked, Method
 from factsweep.operators.prompts.setting import Templates
 from factsweep.pipeline.config.cluster import Cluster
-from factsweep.pipeline.config.folders import OWN_FACTS, below
+from factsweep.pipeline.config.folders import OWN_FACTS, OWN_QUESTIONS, below
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.recipe import (
     Count,
@@ -140,6 +140,11 @@ class Matching:
     ] = 0.01
     # The language that dates and numbers are read in; null: all objects are names.
     values_in: InRecipe[Text | None] = None
+    # The texts of answers that attempt none (conf/refusals/), where the method counts them.
+    refusals: Annotated[
+        tuple[NotEmpty, ...],
+        NoNumber("the recipe of matching has them where the method counts refusals"),
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,7 @@ class Run(_Given):
     @property
     def table(self) -> str | None:
         """How a table of the user's own is measured, in words; null: the facts are a set's."""
-        if self.benchmark.data != OWN_FACTS or self.benchmark.path is None:
+        if self.benchmark.data not in (OWN_FACTS, OWN_QUESTIONS) or self.benchmark.path is None:
             return None
         settings = ", ".join(setting.name for setting in self.settings)
         samples = self.decoding.samples

@@ -195,9 +195,25 @@ def _matching(matching: Matching, benchmark: Benchmark) -> Matching:
     """The rules of the facts' language, unless a pipeline is named."""
     if benchmark.types == "recognised":
         matching = replace(matching, values_in=benchmark.language)
+    if METHODS[benchmark.method].measure.reads_refusals:
+        matching = replace(matching, refusals=_refusals(benchmark.language))
     if benchmark.language == "en" or matching.pipeline != BLANK:
         return matching
     return replace(matching, pipeline=f"{BLANK}-{benchmark.language}")
+
+
+def _refusals(language: str) -> tuple[str, ...]:
+    """The texts of answers that attempt none, in a language (conf/refusals/)."""
+    lists = folders.files("refusals")
+    if language not in lists:
+        raise InputError(
+            f"there are no refusals for benchmark.language={language}; conf/refusals/ has "
+            f"{', '.join(lists)}. Give {folders.OWN}/refusals/{language}.yaml, a list of texts."
+        )
+    texts = folders.content(lists[language])
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        raise InputError(f"{lists[language]} must be a list of texts; correct it.")
+    return tuple(texts)
 
 
 def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:

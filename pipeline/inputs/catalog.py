@@ -15,7 +15,7 @@ from factsweep.operators.datasets.layouts import NAMED, join_aliases
 from factsweep.operators.datasets.readers import FAULTS, NEEDS, READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.tables.shared.paper_table import PUBLISHED_SCHEMA
-from factsweep.operators.wording import suggestion
+from factsweep.operators.wording import first_of, suggestion
 from factsweep.operators.wording.safe_names import check
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import OWN_FACTS, home
@@ -79,7 +79,7 @@ def entry(name: str, language: str = "en") -> Entry:
     path = entries.get(name)
     if path is None:
         raise InputError(
-            f"data_catalog/ has no entry {name}; it has {', '.join(entries)}."
+            f"data_catalog/ has no entry {name}; it has {first_of(list(entries))}."
             f"{suggestion(name, entries)}"
         )
     entry = build(Entry, folders.content(path), f"data_catalog/{name}.yaml")

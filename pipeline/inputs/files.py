@@ -54,7 +54,7 @@ _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 
 def content(
-    paths: Sequence[Path], kind: Literal["rows", "texts", "tables"]
+    paths: Sequence[Path], kind: Literal["rows", "texts", "tables", "files"]
 ) -> pl.LazyFrame | dict[str, str] | dict[str, pl.DataFrame]:
     """The input of a reader (`operators.datasets.readers`).
 
@@ -67,6 +67,8 @@ def content(
             return scan(paths, as_written=True)
         case "texts":
             return texts(paths)
+        case "files":
+            return {path.name: scan([path], as_written=True).collect() for path in paths}
         case "tables":
             tables = {}
             for path in paths:

@@ -58,6 +58,8 @@ class Match(Shared):
         }
         if language is not None:
             fields["values"] = [language, self.matching.tolerance]
+        if measure.reads_refusals:
+            fields["refusals"] = list(self.matching.refusals)
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.extra_outputs)}
         inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
         return Recipe("matched", VERSION, fields, inputs)
@@ -104,6 +106,7 @@ class Match(Shared):
         if (language := self.matching.values_in) is not None:
             typed = typed_objects(facts, language, self.matching.tolerance)
             facts = replace(facts, typed=typed)
+        facts = replace(facts, refusals=self.matching.refusals)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
 
 

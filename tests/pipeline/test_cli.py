@@ -77,7 +77,7 @@ REFUSED = [
     (["why", "abc", "def", "artifacts=nowhere"], "abc"),
     (["catalog", "fetch"], "fetch"),
     (["catalog", "verify"], "verify"),
-    (["catalog", "verify", "nope"], "nope"),
+    (["catalog", "verify", "missing"], "missing"),
     (["catalog", "fetch", "myriadlama-mini"], "myriadlama-mini"),
     (["catalog", "verify", "myriadlama"], "myriadlama"),
 ]

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.datasets.object_types import Kind, TypedObjects, n_ambiguous, reader
+from factsweep.operators.datasets.object_types import TypedObjects, n_ambiguous
 from factsweep.operators.matching.dates import Date
 from factsweep.operators.matching.lemmas import correct, matches
 from factsweep.operators.matching.quantities import Quantity
+from factsweep.operators.matching.values import Kind, reader
 from factsweep.operators.methods import METHODS
 from factsweep.operators.schemas import empty
 

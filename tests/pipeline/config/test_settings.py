@@ -33,8 +33,8 @@ from factsweep.pipeline.studies.night import Nightly
 from tests.messages import naming
 
 # Those that a run is composed of; `compare`, `nightly` and `study` read theirs by themselves, and a
-# language is named by the benchmark.
-APART = {"comparison", "language", "nightly", "study"}
+# language and its refusals are named by the benchmark.
+APART = {"comparison", "language", "nightly", "refusals", "study"}
 GROUPS = sorted({p.name for p in CONF.iterdir() if p.is_dir()} - APART)
 MODELS = {
     name: yaml.safe_load((CONF / f"model/{name}.yaml").read_text())
@@ -54,6 +54,7 @@ SET_OF = {
     ],
     "prompt=masked": ["model=bert-base-uncased"],
     "prompt=plausibility": ["benchmark=probelm-mini"],
+    **{f"prompt=questions{shots}": ["benchmark=nq-open"] for shots in ("", "-5-shot")},
     **{f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)},
     **{f"prompt={each}": ["benchmark=distractors-mini"] for each in RETRIEVALS},
 }

@@ -1,0 +1,72 @@
+r"""The answer span of an open question's answer: its first line, without what stands around it."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection
+
+_LEAD = re.compile(
+    r"\A(?:(?:the )?(?:correct |final |short )?answer(?: is|:)|(?:a|answer)\s*:)\s*", re.IGNORECASE
+)
+_MARKUP = re.compile(r"[*_`#>]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}|</?[a-z]{1,10}>")
+_QUOTES = "\"'“”„‘’«»‹›「」 \t"
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def answer_span(text: str) -> str:
+    r"""The first line of an answer, without a lead such as "Answer:", markup and quotation marks.
+
+    Source: the project's specification, *Open questions*.
+
+    >>> answer_span("\nAnswer: **\"Paris\"**\nQ: And Spain?"), answer_span("The answer is 42.")
+    ('Paris', '42.')
+    """
+    line = text.strip().partition("\n")[0].strip()
+    while (shorter := _LEAD.sub("", line)) != line:
+        line = shorter.strip()
+    return _MARKUP.sub("", line).strip(_QUOTES)
+
+
+def squad_words(text: str) -> list[str]:
+    """The words of a text as SQuAD and Natural Questions normalise it.
+
+    Lower case, NFKC, without punctuation and English articles.
+
+    >>> squad_words("The Beatles' “Help!”")
+    ['beatles', 'help']
+    """
+    folded = unicodedata.normalize("NFKC", text).lower()
+    kept = (sign for sign in folded if unicodedata.category(sign)[0] not in "P")
+    return _ARTICLES.sub(" ", "".join(kept)).split()
+
+
+def token_f1(span: str, label: str) -> float:
+    """The F1 of the words that two texts share (SQuAD; Rajpurkar et al. 2016, section 6.1).
+
+    >>> round(token_f1("Barack Hussein Obama", "Barack Obama"), 2)
+    0.8
+    """
+    first, second = squad_words(span), squad_words(label)
+    n_shared = (Counter(first) & Counter(second)).total()
+    return 2 * n_shared / (len(first) + len(second)) if n_shared else float(first == second)
+
+
+def is_refusal(span: str, refusals: Collection[str]) -> bool:
+    """Whether a span is empty, or has one of the refusals (in lower case) as whole words.
+
+    >>> is_refusal("I don’t know.", ["i don't know"]), is_refusal("Unknown Pleasures", ["unknown"])
+    (True, False)
+    """
+    words = _plain(span)
+    if not words:
+        return True
+    return any(
+        words == refusal or (" " in refusal and f" {refusal} " in f" {words} ")
+        for refusal in map(_plain, refusals)
+    )
+
+
+def _plain(text: str) -> str:
+    """The words of a text in lower case, without apostrophes and marks, with one blank between."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    return " ".join(re.findall(r"\w+", re.sub(r"['’‘`]", "", folded)))

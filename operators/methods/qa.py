@@ -1,0 +1,176 @@
+"""Open questions: wordings of a question, answers that are correct, incorrect or not attempted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.matching.answer_span import answer_span, is_refusal, token_f1
+from factsweep.operators.matching.graders import Contains, Exact, Gold, Grader
+from factsweep.operators.matching.normalise import Normaliser, language_of
+from factsweep.operators.methods import belief, method
+from factsweep.operators.methods.belief_report import calibration, digest
+from factsweep.operators.metrics.belief.answers import By
+from factsweep.operators.metrics.belief.calibration import bins, confidence
+from factsweep.operators.metrics.open_questions import (
+    CORRECT,
+    DEFAULT_GRADER,
+    INCORRECT,
+    NOT_ATTEMPTED,
+    open_questions,
+)
+from factsweep.operators.prompts.expansion import expand
+from factsweep.operators.prompts.open_question import OpenQuestion
+from factsweep.operators.schemas import columns, empty
+from factsweep.operators.tables import open_questions as tables
+
+_BY: By = "match"
+_IDS = ("prompt_id", "relation_id", "pair_id")
+_TITLES: Mapping[str, str] = {
+    "headline": "Answers that are correct, incorrect and not attempted, by grader",
+    "parts": "By popularity of the subject (0: the least popular tenth) and by type of answer",
+    "calibration": "Calibration: confidence and accuracy, by bin of confidence",
+}
+
+
+def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
+    normaliser = Normaliser(pipeline)
+    graders = (Contains(normaliser, language_of(pipeline) or "en"), Exact())
+    gold: Gold = {
+        pair_id: [label for entity in objects for label in entity["labels"]]
+        for pair_id, objects in facts.pairs.select("pair_id", "objects").iter_rows()
+    }
+
+    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
+        rows = _with_spans(answers)
+        graded = pl.concat(
+            [empty("graded"), *(_graded(rows, gold, grader, facts.refusals) for grader in graders)]
+        )
+        default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
+        keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
+        matched = _wordings(keyed).with_columns(correct=default)
+        samples = further["samples"]
+        sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
+        keys = normaliser.add_keys(_with_spans(samples).select("prompt_id", text="span"))
+        confidences = confidence(sampled.select("prompt_id", "key"), keys)
+        ids = sampled.select(_IDS)
+        judged = ids.join(_with_spans(samples), on="prompt_id")
+        judged = judged.with_columns(right=graders[0].grade(judged, gold))
+        counts = judged.group_by(_IDS).agg(n_samples=pl.len(), n_right_samples=pl.sum("right"))
+        return {
+            "answers": matched,
+            "calibration": sampled.join(confidences, on="prompt_id", maintain_order="left"),
+            "sampled": counts.cast(columns("sampled")).sort("prompt_id"),
+            "graded": graded,
+        }
+
+    return match
+
+
+def _with_spans(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `span`, the answer span of their `text`; equal texts are read once."""
+    texts = rows["text"].unique()
+    spans = pl.Series("span", map(answer_span, texts), pl.String)
+    distinct = pl.DataFrame({"text": texts}).with_columns(spans)
+    return rows.join(distinct, on="text", how="left", maintain_order="left")
+
+
+def _graded(
+    rows: pl.DataFrame, gold: Gold, grader: Grader, refusals: Sequence[str]
+) -> pl.DataFrame:
+    """What a grader says of each answer (table `graded`)."""
+    refused = {span for span in rows["span"].unique() if is_refusal(span, refusals)}
+    is_refused = pl.col("span").is_in(list(refused))
+    is_right = grader.grade(rows, gold)
+    unmatched = pl.when(is_refused).then(pl.lit(NOT_ATTEMPTED)).otherwise(pl.lit(INCORRECT))
+    state = pl.when(is_right).then(pl.lit(CORRECT)).otherwise(unmatched)
+    f1 = (
+        max(token_f1(span, label) for label in gold[pair_id])
+        for pair_id, span in rows.select("pair_id", "span").iter_rows()
+    )
+    return rows.select(
+        *_IDS, grader=pl.lit(grader.name), state=state, token_f1=pl.Series(f1, dtype=pl.Float64)
+    ).cast(columns("graded"))
+
+
+def _wordings(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with each wording as a template, of which Consist and fluctuation compare several.
+
+    The names of a question's subject are its wordings.
+    """
+    number = pl.col("subject_index").cast(pl.String).str.zfill(3)
+    return rows.with_columns(
+        template_id=pl.format("{}.{}", "relation_id", number), subject_index=pl.lit(0, pl.UInt16)
+    )
+
+
+def _condense(
+    matched: method.Tables, again: pl.DataFrame, facts: Facts, options: belief.Options
+) -> method.Tables:
+    condensed = belief.condense(matched, again, facts, options, by=_BY)
+    return {**condensed, "graded": matched["graded"], "sampled": matched["sampled"]}
+
+
+def _measure(evidence: method.Evidence) -> method.Tables:
+    calibrated = evidence.tables["calibration"]
+    is_sampled = evidence.n_failed_samples is not None
+    own = open_questions(
+        evidence.tables["graded"],
+        evidence.tables["sampled"],
+        _details(evidence.facts),
+        evidence.n_failed,
+        evidence.n_failed_samples,
+        seed=evidence.seed,
+        n_rounds=evidence.options.n_rounds,
+    )
+    shared = belief.core(evidence, calibrated if is_sampled else None)
+    return {
+        "metrics": pl.concat([own, shared]),
+        "bins": bins(calibrated, evidence.options.n_bins),
+    }
+
+
+def _details(facts: Facts) -> pl.DataFrame:
+    """pair_id, popularity, sample and answer_type of each question."""
+    details = facts.extra_tables.get("details", empty("details"))
+    types = facts.extra_tables.get("answer_types", empty("answer_types"))
+    ids = facts.pairs.select("pair_id")
+    details = details.select("pair_id", "popularity", "sample")
+    rows = ids.join(details, on="pair_id", how="left", maintain_order="left")
+    types = types.select("pair_id", "answer_type")
+    return rows.join(types, on="pair_id", how="left", maintain_order="left")
+
+
+def _report(result: method.Result) -> method.Report:
+    metrics, in_bins = result.tables["metrics"], result.tables["bins"]
+    report_tables = {"headline": tables.headline(metrics), "calibration": in_bins}
+    if not (of_parts := tables.select_parts(metrics)).is_empty():
+        report_tables["parts"] = tables.parts(of_parts)
+    return method.Report(report_tables, calibration(in_bins), _TITLES)
+
+
+METHOD = method.Method(
+    ask=method.Ask(OpenQuestion, expand),
+    measure=method.Measure(
+        version=1,
+        matcher=_matcher,
+        matched=("answers", "calibration", "sampled", "graded"),
+        versions=lambda pipeline: Normaliser(pipeline).versions,
+        can_match=lambda labels, pipeline: Normaliser(pipeline).has_words(labels),
+        compute=_measure,
+        condense=_condense,
+        categories=(*_IDS[1:], "template_id", "key"),
+        main_metric="correct",
+        reads_refusals=True,
+        options=belief.Options,
+        measured=("metrics", "bins"),
+        metrics=tables.SHOWN,
+        sampling=method.Sampling(
+            belief.estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist")
+        ),
+    ),
+    show=method.Show("qa", _report, tables.card, partial(digest)),
+    compare=belief.build_compare(_BY),
+)

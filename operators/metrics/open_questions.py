@@ -1,0 +1,163 @@
+"""Metrics of open questions: three states of an answer, exact match, token F1, pass@k.
+
+Source: the project's specification, *Open questions* (SimpleQA: Wei et al. 2024; pass@k: Chen et
+al. 2021, equation 1). The fact is the unit of every interval: a fact's terms are means over its
+prompts.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import polars as pl
+
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratios
+from factsweep.operators.metrics.shared.rows import (
+    Counts,
+    Metric,
+    Row,
+    count_answers,
+    pair_terms,
+    parts,
+    table,
+)
+
+DEFAULT_GRADER = "contains"
+CORRECT, INCORRECT, NOT_ATTEMPTED = STATES = ("correct", "incorrect", "not_attempted")
+KS = (1, 2, 5, 10, 25, 50, 100)
+
+_STATES = (
+    Metric("correct", "Correct", "share of answers that are right; 0 to 1", "higher"),
+    Metric("incorrect", "Incorrect", "share of answers that are wrong; 0 to 1", "lower"),
+    Metric("not_attempted", "Not attempted", "share of empty answers and refusals; 0 to 1"),
+    Metric(
+        "correct_given_attempted",
+        "Correct given attempted",
+        "share of right answers among those that are no refusal; 0 to 1",
+        "higher",
+    ),
+    Metric(
+        "f1_attempted",
+        "F1",
+        "harmonic mean of the shares of right answers among all, and among those attempted; 0 to 1",
+        "higher",
+    ),
+    Metric(
+        "index",
+        "Index",
+        "share of right answers minus that of wrong ones; −1 to 1",
+        "higher",
+        (-1, 1),
+    ),
+)
+_TEXTS = (
+    Metric("exact_match", "Exact match", "share of answers that equal a right one", "higher"),
+    Metric("token_f1", "Token F1", "words shared with the nearest right answer; 0 to 1", "higher"),
+)
+_PASS = tuple(
+    Metric(f"pass_at_{k}", f"pass@{k}", f"share of facts with a right one of {k} samples", "higher")
+    for k in KS
+)
+METRICS = (*_STATES, *_TEXTS, *_PASS)
+
+
+def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    """The terms of the metrics of one grader's states, by metric.
+
+    `graded` has relation_id, pair_id and state. F1 is 2C / (N + C + I), the harmonic mean of C/N
+    and C/(C + I).
+
+    >>> ids = {"relation_id": "r", "pair_id": ["a", "b", "c", "d"]}
+    >>> states = ["correct", "correct", "incorrect", "not_attempted"]
+    >>> terms = state_terms(pl.DataFrame(ids | {"state": states}))
+    >>> {name: rows["numerator"].sum() / rows["denominator"].sum() for name, rows in terms.items()}
+    {'correct': 0.5, 'incorrect': 0.25, 'not_attempted': 0.25, \
+'correct_given_attempted': 0.6666666666666666, 'f1_attempted': 0.5714285714285714, 'index': 0.25}
+    """
+    right, wrong, none = ((pl.col("state") == state).mean() for state in STATES)
+    one = pl.lit(1.0)
+    expressions = {
+        "correct": (right, one),
+        "incorrect": (wrong, one),
+        "not_attempted": (none, one),
+        "correct_given_attempted": (right, right + wrong),
+        "f1_attempted": (2 * right, 1 + right + wrong),
+        "index": (right - wrong, one),
+    }
+    return {name: pair_terms(graded, *terms) for name, terms in expressions.items()}
+
+
+def pass_terms(samples: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
+    """The terms of pass@k, for each k that every sampled prompt has samples for.
+
+    `samples` has relation_id, pair_id, n_samples and n_right_samples.
+
+    >>> rows = pl.DataFrame({"relation_id": "r", "pair_id": "a", "n_samples": 4,
+    ...     "n_right_samples": [1]})
+    >>> {name: terms["numerator"].item() for name, terms in pass_terms(rows).items()}
+    {'pass_at_1': 0.25, 'pass_at_2': 0.5}
+    """
+    if samples.is_empty():
+        return {}
+    fewest = int(samples.select(pl.min("n_samples")).item())
+    return {f"pass_at_{k}": _pass_at(samples, k) for k in KS if k <= fewest}
+
+
+def _pass_at(samples: pl.DataFrame, k: int) -> pl.DataFrame:
+    """The terms of 1 − C(n − c, k) / C(n, k), unbiased for n samples of which c are right."""
+    n, n_wrong = pl.col("n_samples"), pl.col("n_samples") - pl.col("n_right_samples")
+    none_right = pl.lit(1.0)
+    for place in range(k):  # a product of quotients: the binomials themselves are too large
+        none_right = none_right * (n_wrong - place).clip(lower_bound=0) / (n - place)
+    rows = samples.with_columns(passes=1 - none_right)
+    return pair_terms(rows, pl.mean("passes"), pl.lit(1.0))
+
+
+def open_questions(
+    graded: pl.DataFrame,
+    samples: pl.DataFrame,
+    details: pl.DataFrame,
+    n_failed: pl.DataFrame,
+    n_failed_samples: pl.DataFrame | None,
+    *,
+    seed: int,
+    n_rounds: int,
+) -> pl.DataFrame:
+    """The rows of all metrics (table ROWS), over everything, by relation and by part.
+
+    `graded` has a row per grader and answer (table `graded`), `samples` the table `sampled`;
+    `details` has pair_id, popularity, sample and answer_type.
+    """
+    draws = {"seed": seed, "n_rounds": n_rounds}
+    rows: list[Row] = []
+    for (grader,), of_grader in graded.group_by("grader", maintain_order=True):
+        variant = None if grader == DEFAULT_GRADER else f"grader={grader}"
+        counts = count_answers(of_grader, n_failed)
+        rows += _rows(state_terms(of_grader), counts, variant, **draws)
+        rows += _part_rows(of_grader, details, variant, **draws)
+    exact = graded.filter(grader="exact")
+    is_exact = (pl.col("state") == CORRECT).mean()
+    texts = {
+        "exact_match": pair_terms(exact, is_exact, pl.lit(1.0)),
+        "token_f1": pair_terms(exact, pl.mean("token_f1"), pl.lit(1.0)),
+    }
+    rows += _rows(texts, count_answers(exact, n_failed), None, **draws)
+    if n_failed_samples is not None:
+        rows += _rows(pass_terms(samples), count_answers(samples, n_failed_samples), None, **draws)
+    return table(rows)
+
+
+def _rows(
+    terms: Mapping[str, pl.DataFrame], counts: Counts, variant: str | None, **draws: int
+) -> Iterator[Row]:
+    for name, bootstrapped in bootstrap_ratios(terms, **draws).items():
+        yield from counts.rows(name, bootstrapped, variant)
+
+
+def _part_rows(
+    graded: pl.DataFrame, details: pl.DataFrame, variant: str | None, **draws: int
+) -> Iterator[Row]:
+    """The rows by popularity decile, by sample of the set, and by the type of the answer."""
+    types = details.select("pair_id", "answer_type")
+    typed = graded.join(types, on="pair_id", how="left", maintain_order="left")
+    for part, answers in parts(typed, details, answer_type="answer_type"):
+        for name, bootstrapped in bootstrap_ratios(state_terms(answers), **draws).items():
+            yield Row(variant, part, name, *bootstrapped.overall, answers.height, 0)

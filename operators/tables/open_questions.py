@@ -1,0 +1,50 @@
+"""The tables of open questions: the states of answers, by grader and by part."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
+from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
+from factsweep.operators.metrics.open_questions import METRICS
+from factsweep.operators.metrics.shared.rows import headings
+from factsweep.operators.schemas import SETTING
+from factsweep.operators.tables.shared import pivot
+from factsweep.operators.tables.shared.numbers import DASH, SHARE
+
+SHOWN = (*METRICS, *BELIEF, CUT_SHARE, FLIP_RATE)
+HEADINGS = headings(SHOWN)
+_INTERVAL = "Correct, 95 % interval"
+_PARTS = "^(popularity|sample|answer_type)="
+
+
+def headline(metrics: pl.DataFrame) -> pl.DataFrame:
+    """One row per model, setting and variant, as texts; a grader has rows of its own."""
+    return _table(metrics.filter(pl.col("slice").is_null()), SETTING)
+
+
+def select_parts(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The rows of popularity deciles, samples of the set and types of answers."""
+    return metrics.filter(pl.col("slice").str.contains(_PARTS))
+
+
+def parts(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per part of `select_parts`: the column `part`."""
+    return _table(rows.rename({"slice": "part"}), [*SETTING, "part"])
+
+
+def _table(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    text = pl.concat_str(SHARE.column_with_dashes(pl.col("value")), pivot.spread(rows, SHARE))
+    heading = pl.col("metric").replace_strict(HEADINGS, default=None)
+    cells = rows.with_columns(text=text, heading=heading)
+    interval = SHARE.interval().fill_null(DASH).alias(_INTERVAL)
+    of_correct = rows.filter(metric="correct")
+    counts = of_correct.select(*keys, interval, prompts="n", failed="n_failed")
+    table = pivot.join_columns(pivot.pivot(cells, keys, HEADINGS.values()), counts, keys)
+    first, *columns = (heading for heading in HEADINGS.values() if heading in table.columns)
+    return table.select(*keys, first, _INTERVAL, *columns, "prompts", "failed")
+
+
+def card(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The same numbers for a narrow screen: one row per metric and grader."""
+    return pivot.card(metrics, HEADINGS, SHARE, row_variants=("grader", "draw", "prompts"))
