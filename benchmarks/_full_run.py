@@ -16,7 +16,7 @@ from factsweep.operators.estimates.choice import (
     relation,
     tabulate_designs,
 )
-from factsweep.operators.estimates.intervals import Estimated
+from factsweep.operators.estimates.intervals import IntervalEstimate
 from factsweep.operators.estimates.table import estimates, index_answers, of_full_run
 from factsweep.operators.metrics.belief.answers import (
     acc_at_1_terms,
@@ -82,7 +82,7 @@ class FullRun:
             share,
         )
 
-    def _found(self, share: float, sample: int, seed: int) -> dict[str, Estimated]:
+    def _found(self, share: float, sample: int, seed: int) -> dict[str, IntervalEstimate]:
         return of_full_run(index_answers(self.pairs, self.sampled(share, sample)), seed=seed)
 
     def truth(self, seed: int, *, n_draws: int = 50_000) -> dict[str, float]:

@@ -18,11 +18,11 @@ from _simulation import (
 from factsweep.operators.estimates.control import (
     PARTS,
     Control,
-    Controlled,
+    ControlledEstimate,
     controlled_mean,
     parts,
 )
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
+from factsweep.operators.estimates.crossed import CrossedSample, FloatArray, IntArray
 
 GAIN = pl.Schema(
     {
@@ -76,7 +76,7 @@ class Known:
         self._means = np.concatenate([means for means, _ in self._of])
         self._starts = np.searchsorted(earlier.relation, np.arange(len(self._of)))
 
-    def of(self, sample: Crossed) -> Control:
+    def of(self, sample: CrossedSample) -> Control:
         """As the control of a sample of the same prompts."""
         within = np.zeros((len(sample.fact), len(PARTS)))
         fact = sample.fact - self._starts[sample.cell_relation]
@@ -100,7 +100,7 @@ def _split(answers: IntArray, n_names: IntArray) -> tuple[FloatArray, FloatArray
     return np.bincount(fact, right) / np.bincount(fact), split
 
 
-def estimated(model: Made, control: Known, share: float, seed: int) -> Controlled:
+def estimated(model: Made, control: Known, share: float, seed: int) -> ControlledEstimate:
     """Acc@1 from a sample, with a control."""
     sample, answers = model.sampled(share, seed)
     right = (answers == 0).astype(np.float64)

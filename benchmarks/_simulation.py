@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from factsweep.operators.estimates.choice import allot_prompts, square
-from factsweep.operators.estimates.crossed import Crossed, FloatArray, IntArray
-from factsweep.operators.estimates.intervals import Estimated
+from factsweep.operators.estimates.crossed import CrossedSample, FloatArray, IntArray
+from factsweep.operators.estimates.intervals import IntervalEstimate
 from factsweep.operators.estimates.means import consist, weighted_mean
 from factsweep.operators.estimates.table import (
     fluctuation_sd,
@@ -81,7 +81,7 @@ class Made:
         """The accuracy of each relation's templates in the full run."""
         return tuple(answers.mean(0) for answers in self.by_fact)
 
-    def sampled(self, share: float, seed: int) -> tuple[Crossed, IntArray]:
+    def sampled(self, share: float, seed: int) -> tuple[CrossedSample, IntArray]:
         """A sample of the prompts, and its answers."""
         squares = [
             square(names, int(n), seed=seed, relation_id=str(number))
@@ -104,7 +104,9 @@ class Made:
         fact, template, name, answers = (
             np.concatenate(column) for column in zip(*parts, strict=True)
         )
-        return Crossed(self.relation, self.n_names, self.n_templates, fact, template, name), answers
+        return CrossedSample(
+            self.relation, self.n_names, self.n_templates, fact, template, name
+        ), answers
 
     def answers(self) -> pl.DataFrame:
         """All of them, as matched answers of a run."""
@@ -300,7 +302,7 @@ def _whole(answers: IntArray, n_names: IntArray) -> Whole:
     )
 
 
-def estimated(sample: Crossed, answers: IntArray) -> dict[str, Estimated]:
+def estimated(sample: CrossedSample, answers: IntArray) -> dict[str, IntervalEstimate]:
     """All estimates of a sample."""
     correct = (answers == 0).astype(np.float64)
     keys = sample.fact * (int(answers.max()) + 1) + answers
@@ -328,7 +330,9 @@ def coverage(model: Made, share: float, *, n_samples: int) -> pl.DataFrame:
 
 
 def counted(
-    true_values: Mapping[str, float], estimates: Sequence[Mapping[str, Estimated]], share: float
+    true_values: Mapping[str, float],
+    estimates: Sequence[Mapping[str, IntervalEstimate]],
+    share: float,
 ) -> pl.DataFrame:
     """How often intervals from samples of a share cover the true value: schema COVERAGE."""
     rows = [
@@ -339,7 +343,7 @@ def counted(
 
 
 def _covered(
-    estimates: list[Estimated], value: float
+    estimates: list[IntervalEstimate], value: float
 ) -> tuple[int, float | None, float | None, float | None, float | None]:
     """How many have an interval, how often it covers, half its width; SD and bias of the values."""
     intervals = np.array(list(_intervals(estimates)), dtype=np.float64).reshape(-1, 3)
@@ -355,7 +359,7 @@ def _covered(
     return len(intervals), covered, half, sd, bias
 
 
-def _intervals(estimates: list[Estimated]) -> Iterator[tuple[float, float, float]]:
+def _intervals(estimates: list[IntervalEstimate]) -> Iterator[tuple[float, float, float]]:
     """The value (NaN where there is a bracket alone) and the ends of each interval."""
     for value, low, high, _ in estimates:
         if low is not None and high is not None:

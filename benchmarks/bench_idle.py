@@ -31,7 +31,7 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.decoding import decode
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard
 from factsweep.pipeline.decoding.remaining_prompts import (
     Work,
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def measured(
-    way: "Callable[[list[Work], Callable[[], Clocked], Any], None]",
+    way: "Callable[[list[Work], Callable[[], TimedEngine], Any], None]",
     n_shards: int,
     n_prompts: int,
     delay: float,
@@ -108,9 +108,9 @@ def measured(
         slow_down(delay)
         engines: list[Background] = []
 
-        def loaded() -> Clocked:
+        def loaded() -> TimedEngine:
             engines.append(Background())
-            return Clocked(engines[0])
+            return TimedEngine(engines[0])
 
         way(items, cache(loaded), reader)
         seconds = time.monotonic() - engines[0].began
@@ -181,7 +181,7 @@ def _slower(call: Callable[..., Any], delay: float) -> Callable[..., Any]:
     return slower
 
 
-def behind(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:
+def behind(items: list[Work], loaded: Callable[[], TimedEngine], reader: Any) -> None:
     """Two shards at a time: one is answered, one follows or is published (execution/decoder.py)."""
     opened, waiting = Queue[Future[OpenShard]](), iter(items)
     reading, publishing = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
@@ -218,7 +218,7 @@ def read(item: Work) -> OpenShard:
     return OpenShard(item, read_prompts(item))
 
 
-def between(items: list[Work], loaded: Callable[[], Clocked], reader: Any) -> None:
+def between(items: list[Work], loaded: Callable[[], TimedEngine], reader: Any) -> None:
     """One shard after the other."""
     for shard in map(read, items):
         shard.begin(loaded(), _goes_on)

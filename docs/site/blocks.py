@@ -20,7 +20,7 @@ import yaml
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands import command_line
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import Expanded, compose_config, expand_runs
+from factsweep.pipeline.config.compose import ExpandedRun, compose_config, expand_runs
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)```(\w*)[ ]?([^\n]*)\n(.*?)^\1```$", re.M | re.S)
@@ -123,7 +123,7 @@ def in_factsweep(words: list[str]) -> Iterator[str]:
             if args.command.signature is not None and args.command.signature.keys is None:
                 overrides = [override for override in args.overrides if "=glob(" not in override]
                 for run in (
-                    expand_runs(overrides) if args.verb in SEVERAL else [Expanded(overrides, {})]
+                    expand_runs(overrides) if args.verb in SEVERAL else [ExpandedRun(overrides, {})]
                 ):
                     compose_config(run.overrides)
     except InputError as error:

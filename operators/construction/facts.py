@@ -75,7 +75,7 @@ def check_rows(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     other names that reveal the object, and names in another script.
     """
     rows: list[tuple[int, str, bool]] = []
-    earlier, facts = _Earlier(), facts.with_row_index("place")  # a row may be of several facts
+    earlier, facts = _EarlierRows(), facts.with_row_index("place")  # a row may be of several facts
     for fact in facts.iter_rows(named=True):
         if flaw := earlier.flaw(fact):
             rows.append((fact["place"], flaw, True))
@@ -89,7 +89,7 @@ def check_rows(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return facts.filter(~pl.col("place").is_in(omitted)).drop("place"), findings
 
 
-class _Earlier:
+class _EarlierRows:
     """The names and ids of earlier rows, in the form for comparisons."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
 PAPER_SIZES = Sizes()
 
 
-class Built(NamedTuple):
+class BuiltSet(NamedTuple):
     """The set, and its omissions: relation_id, unit (triple, query), reason, count."""
 
     facts: Facts
@@ -55,7 +55,7 @@ def build(
     sizes: Sizes = PAPER_SIZES,
     max_answers: int = 10,
     relation_labels: Mapping[str, str] | None = None,
-) -> Built:
+) -> BuiltSet:
     """Make a set from triples (TRIPLES) and the labels of their entities (LABELS).
 
     `questions` has one question per relation, with [S] for the subject; other relations are left
@@ -95,7 +95,7 @@ def build(
             f"no relation has {sum(sizes)} queries with at most {max_answers} answers; "
             "give more triples or ask for smaller splits."
         )
-    return Built(
+    return BuiltSet(
         facts_of(pairs.select(empty("pairs").columns), questions, relation_labels),
         count_left_out({"triple": triples_named, "query": queries}),
     )

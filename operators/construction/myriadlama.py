@@ -22,7 +22,7 @@ FACTS = schema("relation_id text, subject_id text, object_id text")
 _NO_TEMPLATE = "relation_without_template"
 
 
-class Built(NamedTuple):
+class BuiltSet(NamedTuple):
     """The set, its omissions, and the paraphrases that it lacks.
 
     dropped: relation_id, unit (triple, pair), reason, count. missing: relation_id, n_manual,
@@ -48,7 +48,7 @@ def build(
     n_paraphrases: int = N_PARAPHRASES,
     fits: Callable[[str], bool] | None = None,
     relation_labels: Mapping[str, str] | None = None,
-) -> Built:
+) -> BuiltSet:
     """Make a set from facts (FACTS), names (LABELS, the main one first) and templates (MANUAL).
 
     A subject and relation of `facts` is a pair; those without a manual template are left out.
@@ -96,7 +96,7 @@ def build(
     relations = facts_of.relation_table(
         of_set["relation_id"].unique(maintain_order=True), relation_labels
     )
-    return Built(
+    return BuiltSet(
         check_facts(Facts(relations, of_set, pairs.select(empty("pairs").columns))),
         count_left_out({"triple": triples, "pair": reasons}),
         count_missing(templates, n_paraphrases),

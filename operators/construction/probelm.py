@@ -36,7 +36,7 @@ class Relation(NamedTuple):
     max_answers: int | None = None
 
 
-class Built(NamedTuple):
+class BuiltGroups(NamedTuple):
     """The rows of the groups (`operators.datasets.probelm.ROWS`), and the omissions.
 
     dropped: relation_id, unit (triple, alternative), reason, count.
@@ -57,7 +57,7 @@ def build(
     max_groups: int | None = None,
     n_alternatives: int = 10,
     parents_by: Collection[str] = (SUBCLASS_OF,),
-) -> Built:
+) -> BuiltGroups:
     """Make groups of the triples (TRIPLES) that are in `new_triples` and not in `old_triples`.
 
     `relations` is the whitelist, by id; `labels` (LABELS) names the entities. In this order are
@@ -107,7 +107,9 @@ def build(
     dropped = pl.concat(
         [count_left_out({"triple": unused}), paraphrases.filter(pl.col("count") > 0)]
     )
-    return Built(_rows(groups_drawn, relations), dropped.sort("relation_id", "unit", "reason"))
+    return BuiltGroups(
+        _rows(groups_drawn, relations), dropped.sort("relation_id", "unit", "reason")
+    )
 
 
 def frequencies(

@@ -16,7 +16,7 @@ from factsweep.operators.engines.preference import (
     BeamsRequest,
     Branch,
     BranchLogprobs,
-    Preferred,
+    PreferenceResult,
     PreferRequest,
     preferences,
 )
@@ -78,7 +78,7 @@ class FakeEngine:
             token_id = request.candidate_ids[best]
             yield Prediction(request.request_id, token_id, str(token_id), shares[best], shares)
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         """One answer for each request, in their order; the search is the real one."""
         for request in self._witness_requests(requests):
             read = partial(_read_branches, len(request.token_ids))

@@ -45,7 +45,7 @@ class PreferRequest:
 
 
 @dataclass(frozen=True)
-class Plausible:
+class EntityScore:
     """The log-probability of an entity in nats, over all its labels, and the likeliest label.
 
     `open_logprob` leaves out the ending. `n_tokens` counts the tokens of the likeliest label.
@@ -59,12 +59,12 @@ class Plausible:
 
 
 @dataclass(frozen=True)
-class Preferred:
+class PreferenceResult:
     """The right answer and its distractors, the most plausible first, and the tokens read."""
 
     request_id: str
-    answer: Plausible
-    distractors: Sequence[Plausible]
+    answer: EntityScore
+    distractors: Sequence[EntityScore]
     n_prompt_tokens: int
 
 
@@ -97,7 +97,7 @@ class Beams:
 class Preferrer(Protocol):
     """Compares entities behind clozes, and continues clozes freely."""
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         """One answer for each request, in the order in which they are finished."""
         ...
 
@@ -124,7 +124,7 @@ class BranchLogprobs(NamedTuple):
 ReadBranches = Callable[[Sequence[Branch]], Sequence[BranchLogprobs]]
 CLOZES_AT_ONCE = 16  # whose tries are read together: a search needs few nodes at a time
 _MAX_TOKENS_PER_REQUEST = 128  # whose log-probabilities vLLM returns for one request
-_Steps = Generator[list[Branch], Sequence[BranchLogprobs], Preferred]
+_Steps = Generator[list[Branch], Sequence[BranchLogprobs], PreferenceResult]
 
 
 def split_branches(
@@ -159,7 +159,7 @@ def preferences(
     *,
     n_at_once: int = CLOZES_AT_ONCE,
     reuses_cloze: bool = False,
-) -> Iterator[Preferred]:
+) -> Iterator[PreferenceResult]:
     """The preferences of each request; `n_at_once` clozes are searched together.
 
     `reuses_cloze`: the engine keeps what it has read, so each node counts as one token.
@@ -194,7 +194,7 @@ def _search(request: PreferRequest, *, reuses_cloze: bool) -> _Steps:
     answer, *distractors = map(tree.plausible, [request.answer_id, *entity_ids])
     if request.search != "given":
         distractors.sort(key=lambda entity: (-entity.logprob, entity.entity_id))
-    return Preferred(request.request_id, answer, distractors[: request.n], tree.n_tokens)
+    return PreferenceResult(request.request_id, answer, distractors[: request.n], tree.n_tokens)
 
 
 def _most_plausible(
@@ -249,12 +249,12 @@ class _ReadTrie:
         """The log-probability of a node's label and an ending behind it."""
         return self.logprobs[node] + self._endings[node]
 
-    def plausible(self, entity_id: str) -> Plausible:
+    def plausible(self, entity_id: str) -> EntityScore:
         """The sum over the labels of an entity, all of which are read."""
         nodes = self._trie.nodes_of[entity_id]
         of_cloze = self.logprobs[self._trie.start]
         best = max(nodes, key=lambda node: (self.closed_logprob(node), -node))
-        return Plausible(
+        return EntityScore(
             entity_id,
             log_sum(map(self.closed_logprob, nodes)) - of_cloze,
             log_sum(self.logprobs[node] for node in nodes) - of_cloze,

@@ -107,7 +107,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRequest:
     """A request without an answer, the reason, and the tokens that it cost nevertheless."""
 
     request_id: str
@@ -120,7 +120,7 @@ class Refused:
 class Engine(Protocol):
     """Answers requests as they arrive, in any order, and keeps the hardware busy."""
 
-    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | Refused]:
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | RefusedRequest]:
         """One answer for each request, in the order they are finished; or why there is none."""
         ...
 
@@ -196,7 +196,7 @@ class Prediction:
 class Scorer(Protocol):
     """Scores texts as they arrive, the texts of a group in succession."""
 
-    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | RefusedRequest]:
         """One score for each request, in the order they are finished; or why there is none."""
         ...
 

@@ -35,7 +35,7 @@ class Lap(NamedTuple):
     name: IntArray
 
 
-class Square(NamedTuple):
+class LatinSquare(NamedTuple):
     """A relation's facts in blocks, with the order of templates and of shifts in each block.
 
     One number per fact: `n_names`, its place in the random order of the relation's facts, its
@@ -64,7 +64,7 @@ class Square(NamedTuple):
         return Lap(template, name)
 
 
-def square(n_names: IntArray, n_templates: int, *, seed: int, relation_id: str) -> Square:
+def square(n_names: IntArray, n_templates: int, *, seed: int, relation_id: str) -> LatinSquare:
     """Put a relation's facts, each with its number of names, into blocks."""
     rng = generator(seed, "turns", relation_id)  # another word would draw otherwise
     order = rng.permutation(len(n_names))
@@ -77,7 +77,7 @@ def square(n_names: IntArray, n_templates: int, *, seed: int, relation_id: str) 
         place[members] = number % n_templates
         names_of += [int(n)] * -(-len(members) // n_templates)
     orders = [_shifts(n_templates, n, rng) for n in names_of]
-    return Square(
+    return LatinSquare(
         n_names,
         place_in_relation=np.argsort(order),
         block=block,

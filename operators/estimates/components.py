@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from factsweep.operators.estimates.crossed import (
-    Crossed,
+    CrossedSample,
     FloatArray,
     IntArray,
     centre_by_group,
@@ -71,7 +71,7 @@ class Components:
     degrees: float
 
 
-def split_variance(sample: Crossed, values: FloatArray) -> Components | None:
+def split_variance(sample: CrossedSample, values: FloatArray) -> Components | None:
     """Split the variance of a score within facts; null where every fact has a single prompt.
 
     Each relation has its own template variance and its own sum of the others, which is split in the
@@ -110,7 +110,7 @@ def differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
     return float((n * squares - sums**2).sum() / 2), float((n * (n - 1) / 2).sum())
 
 
-def _fits(sample: Crossed, values: FloatArray) -> tuple[Fit, ...]:
+def _fits(sample: CrossedSample, values: FloatArray) -> tuple[Fit, ...]:
     fact, group = sample.fact_template
     means = group_means(group, values)
     template = np.empty(len(fact), np.int64)
@@ -172,7 +172,7 @@ def _equations(met: FloatArray, weight: FloatArray) -> FloatArray:
     return equations
 
 
-def noise(sample: Crossed, parts: Components, relation: int) -> FloatArray:
+def noise(sample: CrossedSample, parts: Components, relation: int) -> FloatArray:
     """The covariance of a relation's fitted effects about those of the full run.
 
     Both are best linear estimates, one from a part of the other's answers, so the variance of their
@@ -196,7 +196,7 @@ def noise(sample: Crossed, parts: Components, relation: int) -> FloatArray:
     return max(0.0, float(np.trace(alike))) / total * fit.sandwich
 
 
-def _factors_of_means(sample: Crossed) -> tuple[float, float]:
+def _factors_of_means(sample: CrossedSample) -> tuple[float, float]:
     """The share of the name variance, and of the rest, that differs between means of templates.
 
     These are means over a fact's sampled names; a name sampled in all templates of a fact cancels.
@@ -214,7 +214,9 @@ def _factors_of_means(sample: Crossed) -> tuple[float, float]:
     return float(names.sum()) / degrees, float(remainder.sum()) / degrees
 
 
-def _shares(sample: Crossed, values: FloatArray, template: float) -> tuple[float, float, float]:
+def _shares(
+    sample: CrossedSample, values: FloatArray, template: float
+) -> tuple[float, float, float]:
     """The shares of fact × template, name and rest in the variance without the templates'."""
     squares, n_pairs = differences(sample.fact, values)
     template_squares, n_template = differences(sample.fact_template[1], values)
@@ -234,7 +236,7 @@ def _shares(sample: Crossed, values: FloatArray, template: float) -> tuple[float
     return (within - rest_variance) / total, name / total, rest_variance / total
 
 
-def template_level(sample: Crossed, weights: FloatArray, cell: FloatArray) -> FloatArray:
+def template_level(sample: CrossedSample, weights: FloatArray, cell: FloatArray) -> FloatArray:
     """By relation, Σ over templates of (their weight in the sample − in the full run)².
 
     `weights` are those of facts in the full run, `cell` those of the sampled prompts.

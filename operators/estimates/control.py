@@ -30,14 +30,14 @@ import polars as pl
 
 from factsweep.operators.estimates.crossed import (
     BoolArray,
-    Crossed,
+    CrossedSample,
     FloatArray,
     IntArray,
     centre_by_group,
     group_means,
     sum_by_group,
 )
-from factsweep.operators.estimates.intervals import Estimated, exactly
+from factsweep.operators.estimates.intervals import IntervalEstimate, exactly
 from factsweep.operators.estimates.means import estimate_mean
 from factsweep.operators.seeds import generator
 
@@ -61,14 +61,14 @@ class Control(NamedTuple):
     whole: BoolArray
 
 
-class Controlled(NamedTuple):
+class ControlledEstimate(NamedTuple):
     """An estimate with a control.
 
     `by_fact` are the facts' means, corrected for the difficulty of the sampled prompts.
     `n_effective` is the number of prompts that would say as much without a control; null: unknown.
     """
 
-    found: Estimated
+    found: IntervalEstimate
     by_fact: FloatArray
     n_effective: float | None
 
@@ -139,12 +139,12 @@ def _fill_means(means: FloatArray, is_whole: BoolArray, relation: IntArray) -> F
 
 
 def controlled_mean(
-    sample: Crossed, values: FloatArray, weights: FloatArray, control: Control, *, seed: int
-) -> Controlled:
+    sample: CrossedSample, values: FloatArray, weights: FloatArray, control: Control, *, seed: int
+) -> ControlledEstimate:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight with a control."""
     without = estimate_mean(sample, values, weights)
     if sample.is_all:
-        return Controlled(exactly(without.value), sample.mean_by_fact(values), None)
+        return ControlledEstimate(exactly(without.value), sample.mean_by_fact(values), None)
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     # The predicted difference of each sampled prompt's score from its fact's others.
     x = np.stack([centre_by_group(sample.fact, part) for part in control.within.T], axis=1)
@@ -165,11 +165,11 @@ def controlled_mean(
     mean = estimate_mean(sample, values - easier - of_facts[sample.fact], weights)
     mean = mean._replace(value=mean.value + float(of_facts @ weights / weights.sum()))
     if without.variance is None or mean.variance is None:
-        return Controlled(mean.estimate, by_fact, None)
+        return ControlledEstimate(mean.estimate, by_fact, None)
     n = len(sample.fact)
     variance = mean.variance + _UNSEEN * sample.unsampled_share / n**2
     estimate = mean._replace(variance=variance).estimate
-    return Controlled(estimate, by_fact, n * without.variance / variance)
+    return ControlledEstimate(estimate, by_fact, n * without.variance / variance)
 
 
 def cross_fitted(

@@ -12,7 +12,7 @@ IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Crossed:
+class CrossedSample:
     """The sampled prompts, one per row of `fact`, `template` and `name`; all are numbers.
 
     `relation` and `n_names` have one row per fact of the full run, `n_templates` one per relation.
@@ -102,13 +102,13 @@ class Crossed:
         sampled = np.bincount(stratum, weights * self.is_asked)
         return np.where(self.is_asked, weights * (total / sampled)[stratum], 0.0)
 
-    def only(self, facts: BoolArray) -> "Crossed":
+    def only(self, facts: BoolArray) -> "CrossedSample":
         """The sample of a set without the other facts."""
         number, is_kept = np.cumsum(facts) - 1, facts[self.fact]
         n_failed = None if self.n_failed is None else self.n_failed[facts]
         of_facts = self.relation[facts], self.n_names[facts]
         prompts = number[self.fact[is_kept]], self.template[is_kept], self.name[is_kept]
-        return Crossed(*of_facts, self.n_templates, *prompts, n_failed)
+        return CrossedSample(*of_facts, self.n_templates, *prompts, n_failed)
 
     @cached_property
     def strata(self) -> IntArray:

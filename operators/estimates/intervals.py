@@ -39,7 +39,7 @@ _FAR = 8.0
 _N_POINTS = 401
 
 
-class Estimated(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """A number of the full run with its 95 % interval; `why` has the reason where one is null."""
 
     value: float | None
@@ -48,18 +48,18 @@ class Estimated(NamedTuple):
     why: str | None = None
 
 
-def exactly(value: float) -> Estimated:
+def exactly(value: float) -> IntervalEstimate:
     """A number without error, since all prompts were asked."""
-    return Estimated(value, value, value)
+    return IntervalEstimate(value, value, value)
 
 
-def within_bounds(value: float, half: float) -> Estimated:
+def within_bounds(value: float, half: float) -> IntervalEstimate:
     """A share of the full run with its interval, cut at 0 and 1.
 
     >>> within_bounds(0.25, 0.5)
-    Estimated(value=0.25, full_low=0.0, full_high=0.75, why=None)
+    IntervalEstimate(value=0.25, full_low=0.0, full_high=0.75, why=None)
     """
-    return Estimated(value, max(0.0, value - half), min(1.0, value + half))
+    return IntervalEstimate(value, max(0.0, value - half), min(1.0, value + half))
 
 
 def half_width(variance: float, degrees: float) -> float:
@@ -76,7 +76,7 @@ def unseen(n: float, left: float) -> float:
 
 def share_interval(
     value: float, variance: float, degrees: float, *, n: float, left: float
-) -> Estimated:
+) -> IntervalEstimate:
     """The 95 % interval of a share of the full run, from the share among `n` of a sample.
 
     `left` is the share of the full run that was not asked, a factor of the variance.
@@ -94,21 +94,21 @@ def share_interval(
     half = np.sqrt(wilson * (value * (1 - value) + wilson / 4)) / (1 + wilson)
     middle = (value + wilson / 2) / (1 + wilson)
     low, high = max(0.0, float(middle - half)), min(1.0, float(middle + half))
-    return Estimated(value, min(low, value), max(high, value))
+    return IntervalEstimate(value, min(low, value), max(high, value))
 
 
-class Look(NamedTuple):
+class InterimLook(NamedTuple):
     """A look: the standard errors on each side of the estimate, and the interval's half-width."""
 
     bound: float
     half_width: float
 
 
-def look(variances: Sequence[float], half_width: float) -> Look:
+def look(variances: Sequence[float], half_width: float) -> InterimLook:
     """The last of several looks at an estimate, given its variance at each.
 
     >>> look([0.0001], 0.03)
-    Look(bound=1.9599..., half_width=0.01959...)
+    InterimLook(bound=1.9599..., half_width=0.01959...)
     >>> look([0.0004, 0.0002], 0.03).bound
     1.969...
     """
@@ -116,7 +116,7 @@ def look(variances: Sequence[float], half_width: float) -> Look:
     information = np.maximum.accumulate(1 / floored)
     times = np.minimum(1.0, information * (half_width / _SURE) ** 2)
     bound = bounds(information, spent(times))[-1]
-    return Look(bound, bound * float(np.sqrt(variances[-1])))
+    return InterimLook(bound, bound * float(np.sqrt(variances[-1])))
 
 
 def spent(times: FloatArray) -> FloatArray:

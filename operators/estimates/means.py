@@ -8,13 +8,13 @@ import polars as pl
 from factsweep.operators.estimates.components import FEW, Components, split_variance, template_level
 from factsweep.operators.estimates.crossed import (
     BoolArray,
-    Crossed,
+    CrossedSample,
     FloatArray,
     spread,
     sum_by_group,
 )
 from factsweep.operators.estimates.intervals import (
-    Estimated,
+    IntervalEstimate,
     exactly,
     half_width,
     share_interval,
@@ -28,7 +28,7 @@ ALONE = "no fact has two prompts"
 
 
 def within_variance(
-    sample: Crossed, values: FloatArray, weights: FloatArray, parts: Components | None
+    sample: CrossedSample, values: FloatArray, weights: FloatArray, parts: Components | None
 ) -> FloatArray:
     """The variance of Σ w · mean over the sampled prompts about that of the full run, by relation.
 
@@ -74,14 +74,16 @@ class Mean(NamedTuple):
     degrees: float
 
     @property
-    def estimate(self) -> Estimated:
+    def estimate(self) -> IntervalEstimate:
         """The mean with its interval."""
         if self.variance is None:
-            return Estimated(self.value, None, None, ONCE)
+            return IntervalEstimate(self.value, None, None, ONCE)
         return within_bounds(self.value, half_width(self.variance, self.degrees))
 
 
-def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Estimated:
+def weighted_mean(
+    sample: CrossedSample, values: FloatArray, weights: FloatArray
+) -> IntervalEstimate:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval.
 
     `values` are 0 or 1. Where only some facts were asked and no prompts of a fact differ, the
@@ -96,7 +98,7 @@ def weighted_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> E
     return share_interval(value, variance, degrees, n=n, left=sample.unsampled_share)
 
 
-def estimate_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> Mean:
+def estimate_mean(sample: CrossedSample, values: FloatArray, weights: FloatArray) -> Mean:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its variance.
 
     The estimate is the same mean over the sampled prompts, unbiased as every prompt of a fact has
@@ -118,7 +120,7 @@ def estimate_mean(sample: Crossed, values: FloatArray, weights: FloatArray) -> M
 
 
 def of_both_stages(
-    sample: Crossed, means: FloatArray, share: FloatArray, within: float, degrees: float
+    sample: CrossedSample, means: FloatArray, share: FloatArray, within: float, degrees: float
 ) -> tuple[float | None, float]:
     """The variance of Σ share · mean of a fact about the full run, and its degrees of freedom.
 
@@ -131,7 +133,9 @@ def of_both_stages(
     return (between + within * float(sample.is_asked.mean()) if degrees else None), degrees
 
 
-def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tuple[float, float]:
+def between_facts(
+    sample: CrossedSample, means: FloatArray, share: FloatArray
+) -> tuple[float, float]:
     """The variance of asking only some facts, and its degrees of freedom.
 
     Stratified by relation where two facts of each were asked (Cochran 1977, sections 5.4 and 10.3:
@@ -157,7 +161,7 @@ def between_facts(sample: Crossed, means: FloatArray, share: FloatArray) -> tupl
     return variance, degrees
 
 
-def consist(sample: Crossed, matches: FloatArray) -> Estimated:
+def consist(sample: CrossedSample, matches: FloatArray) -> IntervalEstimate:
     """Estimate Consist from the number of the fact's other sampled answers each answer matches.
 
     A fact's share of matching pairs among n sampled prompts is an unbiased estimate of that among
@@ -174,7 +178,7 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
     n, size = sample.n_asked.astype(np.float64), sample.n_prompts.astype(np.float64)
     has_pairs = size >= 2
     if not has_pairs.any():
-        return Estimated(None, None, None, ALONE)
+        return IntervalEstimate(None, None, None, ALONE)
     weights, shares = has_pairs / has_pairs.sum(), shares_of(sample, matches)
     sampled_weights = sample.sampled_weights(weights)
     value = float(sampled_weights @ shares)
@@ -188,19 +192,19 @@ def consist(sample: Crossed, matches: FloatArray) -> Estimated:
     degrees = float(is_enough.sum() or is_asked.sum())
     variance, degrees = of_both_stages(sample, shares, weights, total, degrees)
     if variance is None:
-        return Estimated(value, None, None, TOO_FEW)
+        return IntervalEstimate(value, None, None, TOO_FEW)
     return share_interval(
         value, variance, degrees, n=float(is_asked.sum()), left=sample.unsampled_share
     )
 
 
-def shares_of(sample: Crossed, matches: FloatArray) -> FloatArray:
+def shares_of(sample: CrossedSample, matches: FloatArray) -> FloatArray:
     """The share of matching pairs among each fact's sampled prompts; 0 for a single prompt."""
     shares: FloatArray = sample.mean_by_fact(matches) / np.maximum(1, sample.n_asked - 1)
     return shares
 
 
-def moments_of(sample: Crossed, matches: FloatArray) -> FloatArray:
+def moments_of(sample: CrossedSample, matches: FloatArray) -> FloatArray:
     """C, A and B (rows) of each fact (columns), as `consist` has them."""
     # A pair scores 0 or 1, so that its square is the score itself.
     total, shared = (

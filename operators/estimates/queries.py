@@ -13,7 +13,7 @@ import polars as pl
 
 from factsweep.operators.estimates.crossed import FloatArray, IntArray, centre_by_group, group_means
 from factsweep.operators.estimates.intervals import (
-    Estimated,
+    IntervalEstimate,
     exactly,
     half_width,
     unseen,
@@ -43,14 +43,14 @@ class Means(NamedTuple):
     degrees: int
     unseen: float
 
-    def mean(self, column: int) -> Estimated:
+    def mean(self, column: int) -> IntervalEstimate:
         """The mean of one score, with its interval."""
         return self.apply_delta_method(float(self.values[column]), np.eye(len(self.values))[column])
 
-    def apply_delta_method(self, value: float, gradient: FloatArray) -> Estimated:
+    def apply_delta_method(self, value: float, gradient: FloatArray) -> IntervalEstimate:
         """A function of the means, from its value and derivatives there (the delta method)."""
         if self.covariance is None:
-            return Estimated(value, None, None, SINGLE)
+            return IntervalEstimate(value, None, None, SINGLE)
         variance = float(gradient @ self.covariance @ gradient)
         least = self.unseen * float(gradient @ gradient)
         return within_bounds(value, half_width(max(variance, least), self.degrees))
@@ -124,7 +124,7 @@ def kamel_estimates(
     )
     (macro_scores,) = macros([scores], seed=seed, n_rounds=n_rounds)
     mean_f1 = macro_scores.f1_relation_mean.overall.value if answers.height == n_full else None
-    curved = Estimated(None, None, None, CURVED) if mean_f1 is None else exactly(mean_f1)
+    curved = IntervalEstimate(None, None, None, CURVED) if mean_f1 is None else exactly(mean_f1)
     rows = [
         row(metric, estimate, of_other_facts, n=answers.height, n_full=n_full, worth=None)
         for metric, estimate, of_other_facts in (
@@ -137,7 +137,7 @@ def kamel_estimates(
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
 
-def _f1(shares: Means | None) -> Estimated:
+def _f1(shares: Means | None) -> IntervalEstimate:
     if shares is None:
         return _mean(None, 0)
     precision, recall = shares.values
@@ -172,5 +172,7 @@ def probelm_estimates(
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _mean(estimate: Means | None, column: int) -> Estimated:
-    return Estimated(None, None, None, MISSING) if estimate is None else estimate.mean(column)
+def _mean(estimate: Means | None, column: int) -> IntervalEstimate:
+    return (
+        IntervalEstimate(None, None, None, MISSING) if estimate is None else estimate.mean(column)
+    )

@@ -13,13 +13,13 @@ import polars as pl
 from factsweep.operators.estimates.components import noise, split_variance
 from factsweep.operators.estimates.control import Control, controlled_mean
 from factsweep.operators.estimates.crossed import (
-    Crossed,
+    CrossedSample,
     FloatArray,
     group_means,
     spread,
     sum_by_group,
 )
-from factsweep.operators.estimates.intervals import UNSEEN, Estimated, exactly, half_width
+from factsweep.operators.estimates.intervals import UNSEEN, IntervalEstimate, exactly, half_width
 from factsweep.operators.estimates.means import consist, n_matching, shares_of, weighted_mean
 from factsweep.operators.metrics.belief.answers import fluctuation
 from factsweep.operators.metrics.shared.bootstrap import (
@@ -36,7 +36,7 @@ FEW = "templates have {n:.1f} answers on average, and fewer than {least:g} make 
 _FEWEST = 6.0  # answers per template: the interval covers from there on (benchmarks/README.md)
 
 
-def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
+def fluctuation_sd(sample: CrossedSample, values: FloatArray) -> IntervalEstimate:
     """Estimate the standard deviation of accuracy over draws of a template per relation.
 
     In the full run a draw takes one template per relation, then a name per fact. Over all draws the
@@ -58,10 +58,10 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
         digits = 1 - math.floor(math.log10(100 * share))
         percent = math.ceil(100 * share * 10**digits) / 10**digits  # rounded up, to two digits
         remedy = f"ask budget={percent:g}%" if percent < 100 else "only all prompts give it"
-        return Estimated(None, None, None, f"{FEW.format(n=n, least=_FEWEST)}; {remedy}")
+        return IntervalEstimate(None, None, None, f"{FEW.format(n=n, least=_FEWEST)}; {remedy}")
     parts = split_variance(sample, values)
     if parts is None or not (sample.is_asked.all() and all(fit.known for fit in parts.fits)):
-        return Estimated(None, None, None, APART)
+        return IntervalEstimate(None, None, None, APART)
     # The unseen events, as many in all as for a share (`intervals.py`), are noise, too.
     unseen = UNSEEN * sample.unsampled_share / max(1.0, parts.degrees)
     names = of_names(sample, values, parts.name + parts.rest)
@@ -80,17 +80,17 @@ def fluctuation_sd(sample: Crossed, values: FloatArray) -> Estimated:
         variance += share**4 * float(squared_error) / n_templates**2
     half = half_width(variance, parts.degrees)
     low, value, high = (np.sqrt(max(0.0, total + sign * half)) for sign in (-1, 0, 1))
-    return Estimated(float(value), float(low), float(high))
+    return IntervalEstimate(float(value), float(low), float(high))
 
 
-def answers_per_template(sample: Crossed) -> float:
+def answers_per_template(sample: CrossedSample) -> float:
     """The mean over relations, weighted by their squared share of the facts."""
     weights = np.bincount(sample.relation).astype(np.float64) ** 2
     n_answers = np.bincount(sample.cell_relation, minlength=len(weights)) / sample.n_templates
     return float(weights @ n_answers / weights.sum())
 
 
-def of_names(sample: Crossed, values: FloatArray, within: FloatArray) -> FloatArray:
+def of_names(sample: CrossedSample, values: FloatArray, within: FloatArray) -> FloatArray:
     """Per relation, Σ v_f / F²: the variance of accuracy that the draw of names adds.
 
     From the templates that a fact was asked in under several names; a relation without any takes
@@ -115,7 +115,7 @@ class Scored(NamedTuple):
     `answers` are the answers themselves: relation_id, pair_id, template_id and correct.
     """
 
-    sample: Crossed
+    sample: CrossedSample
     correct: FloatArray
     one_word: FloatArray
     matches: FloatArray
@@ -167,7 +167,7 @@ def estimates(
 
 def row(
     metric: str,
-    estimate: Estimated,
+    estimate: IntervalEstimate,
     of_other_facts: Estimate,
     *,
     n: int,
@@ -186,13 +186,13 @@ def row(
     return metric, value, full_low, full_high, low, high, n / n_full, n, reason, worth
 
 
-def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, Estimated]:
+def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str, IntervalEstimate]:
     """The estimate of each metric without a control."""
     sample = scored.sample
     means = {name: weighted_mean(sample, *terms) for name, terms in scored.means.items()}
     if sample.is_all:  # that of the full run's own draws
         sd = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed).sd
-        fluctuation_estimate = Estimated(None, None, None) if sd is None else exactly(sd)
+        fluctuation_estimate = IntervalEstimate(None, None, None) if sd is None else exactly(sd)
     else:
         fluctuation_estimate = fluctuation_sd(sample, scored.correct)
     return {
@@ -231,7 +231,7 @@ def index_answers(pairs: pl.DataFrame, answers: pl.DataFrame) -> Scored:
     rows = rows.join(pair.select("pair_id", "pair"), on="pair_id", maintain_order="left")
     number = pl.col("template_id").rank("dense").over("relation_id").cast(pl.Int64) - 1
     rows = rows.with_columns(template=number)
-    sample = Crossed(
+    sample = CrossedSample(
         of_pair["relation"].cast(pl.Int64).to_numpy(),
         of_pair["n_names"].cast(pl.Int64).to_numpy(),
         sizes["n_templates"].cast(pl.Int64).to_numpy(),

@@ -19,7 +19,7 @@ from factsweep.operators.methods import method
 from factsweep.operators.methods.belief_report import digest, report
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
-from factsweep.operators.metrics.belief.answers import DRAWS, By, Condensed
+from factsweep.operators.metrics.belief.answers import DRAWS, By, CondensedAnswers
 from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
@@ -99,7 +99,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 
 def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
     """The common part of decoders and encoders: the metrics, and the configured analyses."""
-    condensed = Condensed(*(evidence.tables[name] for name in Condensed._fields))
+    condensed = CondensedAnswers(*(evidence.tables[name] for name in CondensedAnswers._fields))
     options, facts, again = evidence.options, evidence.facts, evidence.repeated_answers
     seed, counts = evidence.seed, condensed.counts(evidence.n_failed)
     draws, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins

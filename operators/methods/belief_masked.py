@@ -137,7 +137,7 @@ def _measure(evidence: Evidence) -> Tables:
 
 
 METHOD = Method(
-    ask=Ask(prompts.Masked, prompts.expand, ability=FILL),
+    ask=Ask(prompts.MaskedSetting, prompts.expand, ability=FILL),
     measure=Measure(
         version=2,  # 2: intervals of small relations
         matcher=_matcher,

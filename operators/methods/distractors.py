@@ -140,10 +140,10 @@ def _report(result: method.Result) -> method.Report:
     return method.Report(nonempty, pictures, {**tables.TITLES, **titles})
 
 
-def _figures(result: method.Result) -> dict[str, tables.Drawn]:
+def _figures(result: method.Result) -> dict[str, tables.FigureWithTable]:
     """Figures 1 to 6 and 8, as far as the runs have points for them."""
     curves, taus = result.tables["curve"], result.tables["agreement"]
-    figures: dict[str, tables.Drawn] = {}
+    figures: dict[str, tables.FigureWithTable] = {}
     for (sample,), rows in curves.group_by("sample", maintain_order=True):
         figures |= tables.draw_figure("retrieval", tables.curve_points(rows, "min"), sample)
     optimal = curves.filter(pl.col("sample").is_null(), setting="optimal")

@@ -91,7 +91,7 @@ ABILITIES = (GENERATE, FILL, SCORE, PREFER)
 Tables = Mapping[str, pl.DataFrame]
 
 
-class Asked(Protocol):
+class PromptSetting(Protocol):
     """How facts are asked (conf/prompt/): a frozen dataclass, as both may stand in tables."""
 
     @property

@@ -20,7 +20,7 @@ from factsweep.operators.matching.answer_set import Matching, answer_set
 from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
-    Bootstrapped,
+    BootstrapResult,
     FloatArray,
     IntArray,
     estimate,
@@ -194,22 +194,27 @@ def most_frequent_answers(train: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
     return queries.join(best, on="relation_id", maintain_order="left").select("pair_id", "text")
 
 
-class Macro(NamedTuple):
+class MacroAverages(NamedTuple):
     """The four numbers; `f1_relation_mean`, the mean of the relations' F1, has no slices."""
 
-    precision: Bootstrapped
-    recall: Bootstrapped
-    f1: Bootstrapped
-    f1_relation_mean: Bootstrapped
+    precision: BootstrapResult
+    recall: BootstrapResult
+    f1: BootstrapResult
+    f1_relation_mean: BootstrapResult
 
 
-def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -> list[Macro]:
+def macros(
+    tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000
+) -> list[MacroAverages]:
     """Average each table of scores of queries (relation_id, pair_id, precision, recall).
 
     The tables have the same queries; their rounds are drawn once for all.
     """
     if tables[0].is_empty():
-        return [Macro(*[Bootstrapped(UNDEFINED, {})] * len(Macro._fields)) for _ in tables]
+        return [
+            MacroAverages(*[BootstrapResult(UNDEFINED, {})] * len(MacroAverages._fields))
+            for _ in tables
+        ]
     degrees, rounds = {}, []
     for parts in zip(*(relations(scores, "pair_id") for scores in tables), strict=True):
         relation, n = parts[0][0], parts[0][1].height
@@ -220,22 +225,22 @@ def macros(tables: Sequence[pl.DataFrame], *, seed: int, n_rounds: int = 1000) -
     return [_macro(degrees, *means[place : place + 2]) for place in range(0, 2 * len(tables), 2)]
 
 
-def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -> Macro:
+def _macro(degrees: dict[str, int], precision: FloatArray, recall: FloatArray) -> MacroAverages:
     """A table's numbers from relations' means in each round; `degrees`: their queries less one."""
     f1 = harmonic_mean(precision, recall)
     of_all = sum(degrees.values())
 
-    def summarise_rounds(overall: FloatArray, of_relations: FloatArray) -> Bootstrapped:
+    def summarise_rounds(overall: FloatArray, of_relations: FloatArray) -> BootstrapResult:
         rounds_by_relation = zip(degrees.items(), of_relations, strict=True)
         by_relation = {name: estimate(rounds, n) for (name, n), rounds in rounds_by_relation}
-        return Bootstrapped(estimate(overall, of_all), by_relation)
+        return BootstrapResult(estimate(overall, of_all), by_relation)
 
     means = precision.mean(axis=0), recall.mean(axis=0)
-    return Macro(
+    return MacroAverages(
         summarise_rounds(means[0], precision),
         summarise_rounds(means[1], recall),
         summarise_rounds(harmonic_mean(*means), f1),
-        Bootstrapped(estimate(f1.mean(axis=0), of_all), {}),
+        BootstrapResult(estimate(f1.mean(axis=0), of_all), {}),
     )
 
 
@@ -370,10 +375,10 @@ def year_errors(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     return errors.agg(error=error).drop_nulls("error").sort("relation_id", "pair_id")
 
 
-def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> Bootstrapped:
+def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> BootstrapResult:
     """The median of `terms.numerator` in each round, over all and of each relation."""
     if terms.is_empty():
-        return Bootstrapped(UNDEFINED, {})
+        return BootstrapResult(UNDEFINED, {})
     weights = bootstrap.relation_weights(terms, seed, n_rounds)
     by_relation = {
         relation: estimate(weighted_medians(rows["numerator"].to_numpy(), weights[relation]))
@@ -381,7 +386,7 @@ def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> Bootstrapped:
     }
     all_weights = np.hstack(list(weights.values()))
     overall = weighted_medians(terms["numerator"].to_numpy(), all_weights)
-    return Bootstrapped(estimate(overall), by_relation)
+    return BootstrapResult(estimate(overall), by_relation)
 
 
 def weighted_medians(values: FloatArray, weights: IntArray) -> FloatArray:

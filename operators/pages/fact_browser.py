@@ -27,7 +27,7 @@ EXAMPLES = schema("""
 """) | {"samples": pl.List(pl.Struct({"text": pl.String, "n": pl.Int64}))}
 
 
-class Asked(NamedTuple):
+class SettingAnswers(NamedTuple):
     """The answers of one model in one setting: tables of `method.Digest`, and EXAMPLES."""
 
     name: str
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fill:
+class PayloadSize:
     """The size of a payload: every n-th fact, rows of each, every n-th in full (0: none)."""
 
     every: int
@@ -46,25 +46,25 @@ class Fill:
     full: int
 
 
-class Encoded(NamedTuple):
+class Payload(NamedTuple):
     """A payload, its number of facts and of all facts, and its size."""
 
     payload: str
     n_facts: int
     n_asked: int
-    fill: Fill
+    fill: PayloadSize
 
 
 # From everything down to sizes that always fit, each about half of the previous one.
 _FILLS = (
-    *(Fill(1, MOST_REPLIES, MOST_EXAMPLES, full) for full in (1, 2, 6)),
-    *(Fill(1, 3, 2, full) for full in (8, 32)),
-    Fill(1, 2, 1, 64),
-    *(Fill(2**n, 1, 0, 0) for n in range(12)),
+    *(PayloadSize(1, MOST_REPLIES, MOST_EXAMPLES, full) for full in (1, 2, 6)),
+    *(PayloadSize(1, 3, 2, full) for full in (8, 32)),
+    PayloadSize(1, 2, 1, 64),
+    *(PayloadSize(2**n, 1, 0, 0) for n in range(12)),
 )
 
 
-def encode_facts(facts: Facts, settings: Sequence[Asked], *, most_bytes: int) -> Encoded:
+def encode_facts(facts: Facts, settings: Sequence[SettingAnswers], *, most_bytes: int) -> Payload:
     """The payload of the facts that were asked in any setting.
 
     A payload that is too large loses prompts in full and samples first, then replies and examples,
@@ -83,16 +83,18 @@ def encode_facts(facts: Facts, settings: Sequence[Asked], *, most_bytes: int) ->
         payload = _pack_payload(facts, rows, settings, fill)
         if len(payload) <= most_bytes:
             break
-    return Encoded(payload, rows.height, pairs.height, fill)
+    return Payload(payload, rows.height, pairs.height, fill)
 
 
-def _pack_payload(facts: Facts, pairs: pl.DataFrame, settings: Sequence[Asked], fill: Fill) -> str:
+def _pack_payload(
+    facts: Facts, pairs: pl.DataFrame, settings: Sequence[SettingAnswers], fill: PayloadSize
+) -> str:
     content = _content(facts, pairs, settings, fill)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def limits(encoded: Encoded) -> Iterator[str]:
+def limits(encoded: Payload) -> Iterator[str]:
     """The limits of the payload, in words."""
     fill = encoded.fill
     if encoded.n_facts < encoded.n_asked:
@@ -108,7 +110,7 @@ def limits(encoded: Encoded) -> Iterator[str]:
 
 
 def _content(
-    facts: Facts, pairs: pl.DataFrame, settings: Sequence[Asked], fill: Fill
+    facts: Facts, pairs: pl.DataFrame, settings: Sequence[SettingAnswers], fill: PayloadSize
 ) -> dict[str, Any]:
     relations = facts.relations.join(pairs, on="relation_id", how="semi").sort("relation_id")
     index = {relation: i for i, relation in enumerate(relations["relation_id"])}
@@ -131,7 +133,11 @@ def _content(
 
 
 def _by_pair(
-    setting: Asked, pairs: pl.DataFrame, fill: Fill, full: Set[str], contexts: dict[str, int]
+    setting: SettingAnswers,
+    pairs: pl.DataFrame,
+    fill: PayloadSize,
+    full: Set[str],
+    contexts: dict[str, int],
 ) -> Mapping[str, list[Any]]:
     """By pair: share, n, replies (answer, note, right), examples (`_example`)."""
     short = pl.col("answer").str.slice(0, _LONGEST)

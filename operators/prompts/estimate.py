@@ -21,7 +21,7 @@ _PIECE = re.compile(
 )
 
 
-class Encoded(NamedTuple):
+class Encoding(NamedTuple):
     """The part of a transformers tokenizer's result that is read here."""
 
     input_ids: Any
@@ -38,7 +38,7 @@ class Estimate:
         self._ids: dict[str, int] = {}
         self._pieces: dict[int, str] = {}
 
-    def __call__(self, texts: str | Sequence[str], *, add_special_tokens: bool = True) -> Encoded:
+    def __call__(self, texts: str | Sequence[str], *, add_special_tokens: bool = True) -> Encoding:
         """The pieces of one text, or of each of several, without special tokens.
 
         >>> len(Estimate()("Q: Tegucigalpa is in [MASK].").input_ids)
@@ -46,8 +46,8 @@ class Estimate:
         """
         del add_special_tokens
         if isinstance(texts, str):
-            return Encoded(self._encode(texts))
-        return Encoded(list(map(self._encode, texts)))
+            return Encoding(self._encode(texts))
+        return Encoding(list(map(self._encode, texts)))
 
     def apply_chat_template(
         self,

@@ -33,7 +33,7 @@ _CONTEXTS_AT_ONCE = 2**14
 _WITHOUT_BLANKS = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 
-class Repeated:
+class RepeatedTexts:
     """The prompts so far, to find repeated texts."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ def expand(facts: Facts, setting: Setting, *, seed: int) -> Iterator[Expansion]:
     """
     pool = settings.pool(facts, setting)
     ranks = calibration_ranks(facts, setting, seed)
-    repeated = Repeated()
+    repeated = RepeatedTexts()
     if setting.scope == "shared":  # else each prompt has a context, and they stand as the facts do
         templates, pairs = facts.templates.sort("template_id"), facts.pairs.sort("pair_id")
         facts = replace(facts, templates=templates, pairs=pairs)
@@ -258,24 +258,24 @@ def calibration_ranks(facts: Facts, setting: Setting, seed: int) -> pl.DataFrame
     return rows.select(prompt_id(), "calibration_rank")
 
 
-class Shown(NamedTuple):
+class DemonstrationCounts(NamedTuple):
     """The numbers of prompts whose demonstrations show a right object, and their subject."""
 
     objects: int
     subjects: int
 
 
-NOTHING = Shown(0, 0)
+NOTHING = DemonstrationCounts(0, 0)
 
 
-def count_demonstrations(expansion: Expansion, pairs: pl.DataFrame) -> Shown:
+def count_demonstrations(expansion: Expansion, pairs: pl.DataFrame) -> DemonstrationCounts:
     """Count the prompts of a relation; `pairs` has all pairs that may be demonstrated.
 
     The papers ask such prompts like all others, and so does factsweep: a draw without them would
     show which answers are wrong.
     """
     tables = expansion.prompts, expansion.contexts, pairs
-    return Shown(showing(*tables, "object").len(), showing(*tables, "subject").len())
+    return DemonstrationCounts(showing(*tables, "object").len(), showing(*tables, "subject").len())
 
 
 def showing(

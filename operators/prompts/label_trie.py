@@ -113,7 +113,7 @@ class Trie:
         return next(name.label for name in self.names[node] if name.entity_id == entity_id)
 
 
-class Behind(NamedTuple):
+class ClozeLabels(NamedTuple):
     """A cloze as token ids, and the trie of the labels behind it: together, the whole texts."""
 
     token_ids: Sequence[int]
@@ -134,21 +134,21 @@ class Labels:
         self.names = list(dict.fromkeys(name for name in stripped if name.label))
         self._at_blank = cuts_at_blanks(self.tokenizer)
 
-    def behind(self, clozes: Sequence[str]) -> list[Behind]:
+    def behind(self, clozes: Sequence[str]) -> list[ClozeLabels]:
         """Each cloze with the labels behind it; a cloze ends in no blank."""
         token_ids = map(tuple, encode(self.tokenizer, clozes))
         return list(map(self._behind, clozes, token_ids))
 
-    def _behind(self, cloze: str, prefix: Path) -> Behind:
+    def _behind(self, cloze: str, prefix: Path) -> ClozeLabels:
         step = max(1, len(self.names) // _CHECKED)
         if self._at_blank and cloze:
             texts = self._texts(cloze, self.names[::step])
             if texts == [prefix + path for path in self._paths[::step]]:
-                return Behind(prefix, self._trie)
+                return ClozeLabels(prefix, self._trie)
         texts = self._texts(cloze, self.names)
         n_shared = len(shared_start([prefix, *texts]))
         labels = zip(self.names, (text[n_shared:] for text in texts), strict=True)
-        return Behind(prefix[:n_shared], Trie.of(labels, prefix[n_shared:]))
+        return ClozeLabels(prefix[:n_shared], Trie.of(labels, prefix[n_shared:]))
 
     @cached_property
     def _paths(self) -> list[Path]:

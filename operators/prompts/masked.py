@@ -27,7 +27,7 @@ CONTENT_FREE = ("N/A", "", "?")
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedSetting:
     """The setting of a masked model's prompts, apart from the facts."""
 
     templates: Templates = "all"
@@ -43,7 +43,7 @@ class Masked:
         return variant_of(self, "templates")
 
 
-def expand(facts: Facts, setting: Masked, *, seed: int) -> Iterator[Expansion]:
+def expand(facts: Facts, setting: MaskedSetting, *, seed: int) -> Iterator[Expansion]:
     """All prompts of a masked model, a relation at a time, the prompts of a template together.
 
     A query is the template with [X] filled and [Y] as the literal "[MASK]". Ids and calibration

@@ -59,7 +59,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Kind:
+class EntityKind:
     """The facts whose objects have the same types, and `members`: entities with one."""
 
     types: tuple[str, ...]
@@ -76,7 +76,7 @@ def fold_label(label: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())
 
 
-def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
+def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[EntityKind]:
     """The facts by the types of their objects.
 
     `facts` has pair_id, subject_id, relation_id and answer_id, one row per fact. Facts whose answer
@@ -111,7 +111,7 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[Kind]:
         if types_of_kind:
             members = by_type.of(int(of_kind["row"][0]))
             questions = (question(row, members) for row in of_kind.iter_rows(named=True))
-            yield Kind(tuple(types_of_kind), members, tuple(questions))
+            yield EntityKind(tuple(types_of_kind), members, tuple(questions))
 
 
 def count_distractors(base: KnowledgeBase, facts: pl.DataFrame) -> pl.DataFrame:
@@ -291,7 +291,7 @@ def retrieve_distractors(
     return flat.select("pair_id", entity_id.alias("entity_id"), rank=rank)
 
 
-def _draw(seed: int, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
+def _draw(seed: int, kind: EntityKind, n: int) -> Iterator[tuple[Question, Rows]]:
     """Each fact with n distractors or all, without replacement: those in Ω of a larger draw.
 
     The size of a fact's draw depends on the fact alone, so other facts change no draw.
@@ -316,7 +316,7 @@ class _Semantic:
         ids = base.entities["entity_id"]
         self._turn = pl.Series(seeds.keys(seed, "ties", ids)).rank("ordinal").to_numpy()
 
-    def of(self, kind: Kind, n: int) -> Iterator[tuple[Question, Rows]]:
+    def of(self, kind: EntityKind, n: int) -> Iterator[tuple[Question, Rows]]:
         """Each fact with its nearest n distractors or all; facts of one answer share the search."""
         by_answer: dict[int, list[Question]] = {}
         for question in kind.questions:

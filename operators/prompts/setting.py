@@ -23,7 +23,7 @@ MOST_SHOTS = 1_000
 
 
 @dataclass(frozen=True)
-class Words:
+class LanguageWords:
     """The words of a language (conf/language/); those of English are the papers', below.
 
     `mask` and `question` instruct, in the two styles of prompts. `asks` stands before a question,
@@ -40,7 +40,7 @@ class Words:
     ends: str = "."
 
 
-ENGLISH = Words(
+ENGLISH = LanguageWords(
     language="en",
     mask="Predict the [MASK] in each sentence in one word.",
     question="Answer each question in one word.",
@@ -69,7 +69,7 @@ class Setting:
     scope: Literal["shared", "prompt"] = "shared"
     as_: As = None
     system: System = None
-    words: Words = ENGLISH
+    words: LanguageWords = ENGLISH
 
     def __post_init__(self) -> None:
         """Refuse shots that do not fit the context, and reset fields that make no difference."""
@@ -187,7 +187,7 @@ class Draw(NamedTuple):
     templates: Indices
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """The rows [start, start + length) of a table that is sorted by relation."""
 
     start: int
@@ -204,8 +204,8 @@ class Pool:
 
     pairs: pl.DataFrame
     templates: pl.DataFrame
-    pair_spans: dict[str, Span]
-    template_spans: dict[str, Span]
+    pair_spans: dict[str, RowSpan]
+    template_spans: dict[str, RowSpan]
     template_rows: dict[str, int]
 
 
@@ -224,9 +224,9 @@ def pool(facts: Facts, setting: Setting) -> Pool:
     return Pool(pairs, templates, _spans(pairs), _spans(templates), rows)
 
 
-def _spans(table: pl.DataFrame) -> dict[str, Span]:
+def _spans(table: pl.DataFrame) -> dict[str, RowSpan]:
     spans = table.with_row_index().group_by("relation_id").agg(pl.col("index").min(), pl.len())
-    return {relation: Span(start, length) for relation, start, length in spans.iter_rows()}
+    return {relation: RowSpan(start, length) for relation, start, length in spans.iter_rows()}
 
 
 def shared_draw(
@@ -282,8 +282,8 @@ def fresh_draw(
     )
 
 
-def _pairs_span(pool: Pool, setting: Setting, relation_id: str) -> Span:
-    span = Span(0, pool.pairs.height)
+def _pairs_span(pool: Pool, setting: Setting, relation_id: str) -> RowSpan:
+    span = RowSpan(0, pool.pairs.height)
     if setting.context != "random":
         span = pool.pair_spans[relation_id]
     if span.length <= setting.shots:
@@ -298,7 +298,7 @@ def _pairs_span(pool: Pool, setting: Setting, relation_id: str) -> Span:
 def _random_templates(pool: Pool, setting: Setting, pairs: Indices, random: Indices) -> Indices:
     """For each pair, a template of its relation."""
     relations = pool.pairs["relation_id"].unique().sort()
-    spans = [pool.template_spans.get(relation, Span(0, 0)) for relation in relations]
+    spans = [pool.template_spans.get(relation, RowSpan(0, 0)) for relation in relations]
     bare = [relation for relation, span in zip(relations, spans, strict=True) if not span.length]
     if bare:
         raise InputError(

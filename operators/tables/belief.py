@@ -18,7 +18,7 @@ from factsweep.operators.metrics.comparing.comparison import (
 )
 from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
 from factsweep.operators.metrics.comparing.paired import (
-    Shared,
+    SharedCounts,
     count_shared,
     matched_terms,
     unit_between,
@@ -185,7 +185,7 @@ def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.Da
         tables = first.tables_of(relation), second.tables_of(relation)
         counts.append(count_shared(*(matched["answers"] for matched in tables)))
         terms.append(matched_terms(*tables, unit, _ROBUST))
-    total = Shared.total(counts)
+    total = SharedCounts.total(counts)
     if not total.facts:
         return EFFECTS.to_frame()
     rows = compare(pl.concat(terms), seed=0, n_rounds=n_rounds)

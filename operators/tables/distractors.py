@@ -170,7 +170,7 @@ def _printed_measure(measure: pl.Expr) -> pl.Expr:
     return name.replace_strict(dict(MEASURES), default=name, return_dtype=pl.String)
 
 
-class Drawn(NamedTuple):
+class FigureWithTable(NamedTuple):
     """A figure, its numbers as a table, and the table's heading."""
 
     table: pl.DataFrame
@@ -205,7 +205,9 @@ _FIGURES = {
 }
 
 
-def draw_figure(name: str, points: pl.DataFrame, sample: str | None = None) -> dict[str, Drawn]:
+def draw_figure(
+    name: str, points: pl.DataFrame, sample: str | None = None
+) -> dict[str, FigureWithTable]:
     """A figure by its name, of all facts or of a sample; nothing where no point is defined.
 
     `points` has series, x and y: the figure has a line and the table a column per series.
@@ -220,7 +222,7 @@ def draw_figure(name: str, points: pl.DataFrame, sample: str | None = None) -> d
         "series", index="x", values="y", aggregate_function="first", maintain_order=True
     )
     figure = _lines_figure(points, xlabel=x, ylabel=y, title=title)
-    return {name: Drawn(table.rename({"x": x}), figure, heading)}
+    return {name: FigureWithTable(table.rename({"x": x}), figure, heading)}
 
 
 def _lines_figure(points: pl.DataFrame, **labels: str) -> "Figure":
@@ -318,7 +320,7 @@ def log_linear(log10_parameters: Sequence[float], values: Sequence[float]) -> Li
     return Line(float(fit.intercept), float(fit.slope), float(fit.rvalue**2))
 
 
-def draw_sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> dict[str, Drawn]:
+def draw_sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> dict[str, FigureWithTable]:
     """Figure 8: Avg@20 of `optimal` by model size, and the parameters at which it reaches 90 %."""
     billions = costs.filter(metric="billions_of_parameters").select("model", billions="value")
     values = metrics.filter(pl.col("slice").is_null(), setting="optimal", metric=EXTRAPOLATED)
@@ -348,4 +350,4 @@ def draw_sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> dict[str, Drawn]:
             axes.axhline(100 * TARGET, color="0.8", linestyle=":")
             axes.legend(frameon=False, fontsize="small")
     heading = "Avg@20 by model size, and where the line leads (Figure 8)"
-    return {"extrapolation": Drawn(table, figure, heading)}
+    return {"extrapolation": FigureWithTable(table, figure, heading)}

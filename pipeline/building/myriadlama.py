@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from factsweep.operators.construction import myriadlama
-from factsweep.operators.construction.myriadlama import FACTS, Built
+from factsweep.operators.construction.myriadlama import FACTS, BuiltSet
 from factsweep.operators.construction.paraphrase import (
     MANUAL,
     SLOTS,
@@ -112,7 +112,7 @@ def _manual(path: Path) -> pl.DataFrame:
 
 
 def _paraphrases(
-    manual: pl.DataFrame, bare: Built, out: Path, model: Model | None, sheet_path: Path | None
+    manual: pl.DataFrame, bare: BuiltSet, out: Path, model: Model | None, sheet_path: Path | None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, str]:
     """The paraphrases of the set, their review sheet, and a line on both."""
     if sheet_path is not None:
@@ -136,7 +136,7 @@ def _paraphrases(
     return accepted, sheet, note
 
 
-def _is_used(built: Built) -> pl.Expr:
+def _is_used(built: BuiltSet) -> pl.Expr:
     return pl.col("relation_id").is_in(built.facts.relations["relation_id"].implode())
 
 

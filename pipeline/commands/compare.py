@@ -13,7 +13,7 @@ from factsweep.pipeline.commands.arguments import (
 )
 
 if TYPE_CHECKING:
-    from factsweep.pipeline.results.compare import Compared
+    from factsweep.pipeline.results.compare import ComparedRuns
 
 _MAX_NAMES = 10
 
@@ -67,7 +67,7 @@ def _compare(args: argparse.Namespace) -> int:
     return 3 if "regression" in outcomes else 4
 
 
-def _write(comparisons: "Iterable[Compared]", out: str) -> set[str]:
+def _write(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str]:
     """Write and print comparisons one by one; returns their outcomes."""
     from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.storage.store import Store

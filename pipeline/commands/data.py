@@ -11,7 +11,7 @@ from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal
 if TYPE_CHECKING:
     from factsweep.pipeline.config.model import Model
     from factsweep.pipeline.config.run import Benchmark, Run
-    from factsweep.pipeline.inputs.hub import Fetched, Say
+    from factsweep.pipeline.inputs.hub import FetchedRepository, Say
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -189,7 +189,7 @@ def _data(benchmark: "Benchmark", say: "Say") -> str:
     return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
 
 
-def _line(kind: str, fetched: "Fetched") -> str:
+def _line(kind: str, fetched: "FetchedRepository") -> str:
     n_bytes = fetched.n_bytes
     size = f"{n_bytes / 1e9:,.2f} GB" if n_bytes > 1e8 else f"{n_bytes:,} bytes"
     return (

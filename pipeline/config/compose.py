@@ -253,14 +253,14 @@ def _names(values: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Expanded:
+class ExpandedRun:
     """The overrides of one of several runs, and its values of keys that vary."""
 
     overrides: tuple[str, ...]
     varied: Mapping[str, str]
 
 
-def expand_runs(overrides: Sequence[str]) -> list[Expanded]:
+def expand_runs(overrides: Sequence[str]) -> list[ExpandedRun]:
     """Each combination of the values, in their order; the last key varies fastest.
 
     Raises:
@@ -276,7 +276,7 @@ def expand_runs(overrides: Sequence[str]) -> list[Expanded]:
     for combination in product(*(values or [text] for text, values in options.items())):
         parts = (override.partition("=") for override in combination)
         varied = {key: unquote(value) for key, _, value in parts if key in varied_keys}
-        runs.append(Expanded(combination, varied))
+        runs.append(ExpandedRun(combination, varied))
     return runs
 
 

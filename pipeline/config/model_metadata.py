@@ -73,7 +73,7 @@ class _Source(NamedTuple):
     trust_remote_code: bool
 
 
-class _Stored(NamedTuple):
+class _StoredValues(NamedTuple):
     """The number of stored values by type; `bits` of a quantised parameter.
 
     Schemes of fewer than 8 bits pack several parameters into a 32-bit integer or a byte.
@@ -126,7 +126,7 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
     width = bytes_per_number(fields["dtype"], cluster["device"], lambda: None)
     weights = (fields["billions_of_parameters"] or 0) * 1e9 * width
     if fields["tensor_parallel"] is None:
-        fields["tensor_parallel"] = tensor_parallel(fields, cluster, Need(weights, 0.0))
+        fields["tensor_parallel"] = tensor_parallel(fields, cluster, MemoryNeed(weights, 0.0))
     check_shared(fields, cluster, weights)
     return fields
 
@@ -166,7 +166,7 @@ def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
         )
         billions = float(fields["billions_of_parameters"])
         weights = stored.n_bytes(width) if stored else billions * 1e9 * width
-        need = Need(weights, per_token * width, int(text.num_attention_heads), int(key_heads))
+        need = MemoryNeed(weights, per_token * width, int(text.num_attention_heads), int(key_heads))
         fields["tensor_parallel"] = tensor_parallel(fields, cluster, need)
 
 
@@ -236,7 +236,7 @@ def headers(name: str, revision: str | None) -> Any:
     return get_safetensors_metadata(name, revision=revision)
 
 
-def _read_stored(source: _Source, bits: int | None) -> _Stored:
+def _read_stored(source: _Source, bits: int | None) -> _StoredValues:
     try:
         metadata = headers(source.id, source.revision)
     except Exception as error:
@@ -252,7 +252,7 @@ def _read_stored(source: _Source, bits: int | None) -> _Stored:
             f"model={source.id} has no safetensors that give its number of parameters ({cause}); "
             f"{fix}give model.billions_of_parameters."
         ) from error
-    return _Stored({str(kind): n for kind, n in metadata.parameter_count.items()}, bits)
+    return _StoredValues({str(kind): n for kind, n in metadata.parameter_count.items()}, bits)
 
 
 def find_cached(model_id: str, revision: str) -> Path | None:
@@ -299,7 +299,7 @@ def _file(source: _Source, name: str) -> Path | None:
         return None
 
 
-class Need(NamedTuple):
+class MemoryNeed(NamedTuple):
     """Bytes of the weights, and of the cache per token; heads of queries and keys (0: unknown)."""
 
     weights: float
@@ -335,7 +335,7 @@ def max_model_len(own_length: int, cached_per_token: float, cluster: Mapping[str
     return max(1, longest)
 
 
-def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: Need) -> int:
+def tensor_parallel(model: Mapping[str, Any], cluster: Mapping[str, Any], need: MemoryNeed) -> int:
     """The smallest number of GPUs of a node (1 to 8) that hold the model; 1 if unknown."""
     if processor.device(cluster["device"]) == "cpu" or model["architecture"] == "encoder":
         return 1

@@ -13,7 +13,7 @@ from factsweep.operators.datasets.object_types import Types
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.protocol import Ability, EngineKind
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Asked, Method
+from factsweep.operators.methods.method import Method, PromptSetting
 from factsweep.operators.prompts.setting import Templates
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.folders import OWN_FACTS, OWN_QUESTIONS, below
@@ -190,7 +190,7 @@ _UNTIL = NoNumber("it says when to stop asking, not what is answered")
 
 
 @dataclass(frozen=True)
-class _Given:
+class _RunFields:
     """What is given for a run as it stands in conf/."""
 
     model: Model
@@ -218,10 +218,10 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class Run(_Given):
+class Run(_RunFields):
     """All that one command needs to know: one model, one benchmark, one or more settings."""
 
-    settings: InRecipe[tuple[Asked, ...]]
+    settings: InRecipe[tuple[PromptSetting, ...]]
     metrics: InRecipe[Any]
     name: Annotated[Text, _WHERE]
 
@@ -255,7 +255,7 @@ class Run(_Given):
 
 
 @dataclass(frozen=True)
-class Config(_Given):
+class Config(_RunFields):
     """What conf/config.yaml composes."""
 
     prompt: InRecipe[dict[str, Any]]

@@ -12,8 +12,8 @@ from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import FILL, PREFER, SCORE, Asked
-from factsweep.operators.prompts.setting import Words
+from factsweep.operators.methods.method import FILL, PREFER, SCORE, PromptSetting
+from factsweep.operators.prompts.setting import LanguageWords
 from factsweep.operators.wording import safe_names, suggestion
 from factsweep.operators.wording.redaction import is_secret, redactor, texts
 from factsweep.pipeline.config import folders
@@ -152,7 +152,7 @@ def _benchmark(config: Config) -> Benchmark:
     return replace(benchmark, method=masked)
 
 
-def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> Asked:
+def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> PromptSetting:
     ask = METHODS[benchmark.method].ask
     field_names = {field.name.rstrip("_") for field in fields(ask.setting)}  # `as` is a keyword
     if unknown := [name for name in prompt if name not in field_names]:
@@ -164,13 +164,13 @@ def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> A
         )
     if "system" in prompt:
         prompt = {**prompt, "system": _text("prompt.system", prompt["system"])}
-    setting: Asked = build(ask.setting, prompt, "prompt")
+    setting: PromptSetting = build(ask.setting, prompt, "prompt")
     if model.chat_template and getattr(setting, "as_", "turns") is None:
         return replace(setting, as_="chat")  # type: ignore[type-var]
     return setting
 
 
-def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
+def _in_language(setting: PromptSetting, benchmark: Benchmark) -> PromptSetting:
     language = benchmark.language
     if language == "en" or not hasattr(setting, "shots"):  # masked sentences have no other words
         return setting
@@ -188,7 +188,7 @@ def _in_language(setting: Asked, benchmark: Benchmark) -> Asked:
             f"answers.{suggestion(language.lower(), languages)}"
         )
     content = {"language": language, **folders.content(languages[language])}
-    return replace(setting, words=build(Words, content, str(languages[language])))  # type: ignore[type-var]
+    return replace(setting, words=build(LanguageWords, content, str(languages[language])))  # type: ignore[type-var]
 
 
 def _matching(matching: Matching, benchmark: Benchmark) -> Matching:
@@ -226,7 +226,7 @@ def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
     return build(kind, {name: x for name, x in metrics.items() if name not in foreign}, "metrics")
 
 
-def _default_name(config: Config, settings: Sequence[Asked]) -> str:
+def _default_name(config: Config, settings: Sequence[PromptSetting]) -> str:
     """The model or the file of answers, the benchmark, and the setting or `sweep`.
 
     Runs of the fake engine are marked, so that they overwrite no run of a real one.

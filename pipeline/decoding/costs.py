@@ -61,7 +61,7 @@ PREDICTED: Mapping[str, pl.DataType] = schema("""
 
 
 @dataclass(frozen=True)
-class Place:
+class PlanHardware:
     """The hardware of a plan: of its engines, and the processor of its other stages.
 
     `engine` is a part of the hardware's name; an engine has `gpus` GPUs or 0; null cores match any
@@ -150,14 +150,14 @@ def describe_unmeasured(run: Run, stages: Sequence[str]) -> str:
     )
 
 
-def resolve_place(run: Run) -> Place:
+def resolve_place(run: Run) -> PlanHardware:
     """The hardware of a plan: `cluster.hardware`, or else this machine."""
     dtype = run.model.computed_in
     if run.cluster.hardware is not None:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
-        return Place(run.cluster.hardware, gpus, None, processor.cpu(), dtype)
+        return PlanHardware(run.cluster.hardware, gpus, None, processor.cpu(), dtype)
     hardware_here = hardware(run)
-    return Place(
+    return PlanHardware(
         hardware_here.name, hardware_here.gpus, hardware_here.cores, processor.cpu(), dtype
     )
 
@@ -222,7 +222,7 @@ def _describe_artifact(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     return {"fingerprint": artifact.fingerprint, "stage": artifact.stage, "setting": setting}
 
 
-def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFrame:
+def predict(work: pl.DataFrame, spent: pl.DataFrame, place: PlanHardware) -> pl.DataFrame:
     """The predicted costs of work (stage, setting, model, answers) on some hardware; null: unknown.
 
     They follow from the costs of the same stage in the same setting, or else in all others.
@@ -231,7 +231,9 @@ def predict(work: pl.DataFrame, spent: pl.DataFrame, place: Place) -> pl.DataFra
     return pl.DataFrame(rows, schema=PREDICTED)
 
 
-def _predicted_row(item: Mapping[str, Any], spent: pl.DataFrame, place: Place) -> dict[str, Any]:
+def _predicted_row(
+    item: Mapping[str, Any], spent: pl.DataFrame, place: PlanHardware
+) -> dict[str, Any]:
     model, n_answers = item["model"], item["answers"]
     stage = spent.filter(pl.col("stage") == item["stage"], pl.col("answers") > 0)
     sized, _ = _nearest(stage.drop_nulls("bytes"), item["setting"])

@@ -20,11 +20,11 @@ from factsweep.operators.errors import (
     InputError,
     StoppedError,
 )
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard, build_death_errors
-from factsweep.pipeline.decoding.progress_counter import Purse
+from factsweep.pipeline.decoding.progress_counter import CostLimit
 from factsweep.pipeline.decoding.remaining_prompts import Work, read_refusals
-from factsweep.pipeline.stages.question import Answered
+from factsweep.pipeline.stages.question import AnswerRow
 
 BROKE = "the next request might exceed max_cost"
 # Returns the next open shard of the artifact after `begin`, or None.
@@ -35,14 +35,14 @@ def alone() -> None:
     """No shard follows."""
 
 
-class Feed:
+class RequestFeed:
     """Hands requests to an engine until it is closed.
 
     After a stop, the answers of a server are still awaited, because they are paid for; those of
     other engines are dropped.
     """
 
-    def __init__(self, engine: Clocked, work: Work, purse: Purse | None) -> None:
+    def __init__(self, engine: TimedEngine, work: Work, purse: CostLimit | None) -> None:
         self._engine = engine
         self._is_paid = engine.is_paid
         self._prices = work.hardware.prices
@@ -109,10 +109,10 @@ class Feed:
 
 def answer(
     first: OpenShard,
-    engine: Clocked,
+    engine: TimedEngine,
     tokenizer: Any,
     follow: Follow = alone,
-    purse: Purse | None = None,
+    purse: CostLimit | None = None,
 ) -> Iterator[OpenShard]:
     """Answer a shard and its followers; yields each when all its answers are kept.
 
@@ -126,7 +126,7 @@ def answer(
         DecodingError: engines die of more prompts than chance explains.
         ArtifactHeldError: another driver has taken the artifact over.
     """
-    feed, open_shards = Feed(engine, first.work, purse), [first]
+    feed, open_shards = RequestFeed(engine, first.work, purse), [first]
     while open_shards:
         if open_shards[0].is_published or open_shards[0].pending_prompts().is_empty():
             yield open_shards.pop(0).close()
@@ -166,7 +166,7 @@ def _groups(
             open_shards.append(shard)
 
 
-def _keep(answered: Answered, running: list[OpenShard], feed: Feed) -> OpenShard | None:
+def _keep(answered: AnswerRow, running: list[OpenShard], feed: RequestFeed) -> OpenShard | None:
     """Keep an answer; returns its shard if no other prompt of it is owed.
 
     Chunks are published when they are full together, or old.

@@ -23,9 +23,9 @@ from factsweep.operators.prompts.tokens import visible
 from factsweep.pipeline.cluster.ray_cluster import delay_leaving, is_leaving
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import decode, engine, remaining_prompts, root_cause
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.progress_counter import Begun, Purse
+from factsweep.pipeline.decoding.progress_counter import AttemptStart, CostLimit
 from factsweep.pipeline.decoding.remaining_prompts import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -77,7 +77,7 @@ class _Turn:
         return innocent and self.item.max_deaths > 1 and self.shard.n_left > 0
 
 
-class _RemotePurse(Purse):
+class _RemotePurse(CostLimit):
     """The purse of the tally, which all engines pay from."""
 
     def __init__(self, tally: Any) -> None:
@@ -97,7 +97,7 @@ class Decoder:
     Several calls overlap: a shard is published while the next one is answered. A call returns when
     its shard is published, so that Ray hands the shards of a dead engine to another.
     The actor is ready only when the model is loaded: one that still loads would hold shards that
-    others wait for. The engine is loaded and asked in one thread (`Clocked`).
+    others wait for. The engine is loaded and asked in one thread (`TimedEngine`).
     """
 
     def __init__(self, run: Run, weights: Weights, tally: Any, place: str) -> None:
@@ -124,7 +124,7 @@ class Decoder:
         self._loading = self._answering.submit(self._load)
         wait([self._loading])  # an error is raised by the first call of `decode`
 
-    def _load(self) -> tuple[Clocked, Any]:
+    def _load(self) -> tuple[TimedEngine, Any]:
         if self._hopeless is not None:
             raise self._hopeless
         gc.set_threshold(_COLLECT_EVERY)
@@ -132,7 +132,7 @@ class Decoder:
             loaded = engine.load(self._run, self._weights)
             tokenizer = models.tokenizer(self._weights)
         self._is_first = ray.get(self._tally.note_ready.remote())
-        return Clocked(loaded), tokenizer
+        return TimedEngine(loaded), tokenizer
 
     def decode(self, item: Work) -> FactsweepError | None:
         """Answer a shard when the engine is free, and wait until it is published.
@@ -212,12 +212,12 @@ class Decoder:
         if running:
             ray.get(self._tally.set_task.remote(self._place, running[0].item.name))
 
-    def _begin(self, turn: _Turn, loaded: Clocked) -> None:
+    def _begin(self, turn: _Turn, loaded: TimedEngine) -> None:
         turn.on_duty.enter_context(self._watchdog.on_guard(self._run.cluster.stall_s))
         turn.on_duty.enter_context(delay_leaving())
         item, shard = turn.item, turn.shard
         n_left = item.n_answers(shard.n_left)
-        start: Begun = ray.get(self._tally.begin.remote(self._place, item.name, n_left))
+        start: AttemptStart = ray.get(self._tally.begin.remote(self._place, item.name, n_left))
         if start.stop or self._must_end():
             raise StoppedError
         shard.begin(loaded, partial(self._report, item), start.n_lost)
@@ -261,7 +261,7 @@ class Decoder:
             self._end(1)  # the pool starts another engine, and hands the shard to a free one
         return self._hopeless
 
-    def _prove(self, item: Work, loaded: Clocked, tokenizer: Any) -> None:
+    def _prove(self, item: Work, loaded: TimedEngine, tokenizer: Any) -> None:
         """Ask one other prompt alone if the engine before this one answered nothing.
 
         This separates a prompt that kills engines from an engine that cannot answer.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.construction.paraphrase import Ask
-from factsweep.operators.engines.protocol import Endpoint, Refused, Request, Sampling, Start
+from factsweep.operators.engines.protocol import Endpoint, RefusedRequest, Request, Sampling, Start
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.cluster.hardware import check_build, device
@@ -24,14 +24,14 @@ from factsweep.pipeline.inputs.models import Weights
 _SAMPLING = Sampling(max_tokens=512, stop=(), temperature=0.7)
 
 
-class Used(NamedTuple):
+class EngineTime(NamedTuple):
     """Seconds of an engine, and those of them in which it had nothing to answer."""
 
     seconds: float
     idle_seconds: float
 
 
-class Clocked:
+class TimedEngine:
     """An engine, and its idle time: the time in which no request is under way.
 
     Its methods are those of the engine (`answers`, `scores`, `preferences`, …). They may be called
@@ -51,12 +51,12 @@ class Clocked:
         """Whether requests cost money."""
         return bool(getattr(self._engine, "is_paid", False))
 
-    def take_usage(self) -> Used:
+    def take_usage(self) -> EngineTime:
         """Its seconds since the last call."""
         time_s = time.monotonic()
         if not self._n_open:
             self._add_idle_time(time_s)
-        used = Used(time_s - self._since, self._idle_s)
+        used = EngineTime(time_s - self._since, self._idle_s)
         self._since, self._idle_s = time_s, 0.0
         return used
 
@@ -203,7 +203,7 @@ def build_prompter(name: str) -> Ask:
         is_chat = bool(getattr(tokenizer, "chat_template", None))
         (ids,) = encode(tokenizer, [prompt], chat_template=is_chat)
         (answer,) = engine.answers([Request("asked", ids, _SAMPLING, next(seeds), prompt)])
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedRequest):
             raise InputError(f"model {name} does not answer ({answer.reason}); choose another.")
         return str(answer.completions[0].text)
 

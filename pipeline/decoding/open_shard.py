@@ -17,9 +17,9 @@ import polars as pl
 from factsweep.operators.errors import DamagedFileError, DecodingError
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.decoding import remaining_prompts
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.remaining_prompts import Work
-from factsweep.pipeline.stages.question import Answered
+from factsweep.pipeline.stages.question import AnswerRow
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import Counts, numbers
 
@@ -80,7 +80,7 @@ class OpenShard:
             rows = rows.join(finished, on="prompt_id", how="anti", maintain_order="left")
         return rows
 
-    def begin(self, engine: Clocked, report: Report, n_lost: int = 0) -> None:
+    def begin(self, engine: TimedEngine, report: Report, n_lost: int = 0) -> None:
         """Start decoding by an engine; `n_lost` answers were lost with another engine."""
         self.report = report
         self._tally = _Tally(report, self.work, engine, n_lost)
@@ -121,7 +121,7 @@ class OpenShard:
         """Record that an engine survived the attempt."""
         self._trial = self._trial.after_survival()
 
-    def keep(self, prompt_id: str, answered: Answered) -> bool:
+    def keep(self, prompt_id: str, answered: AnswerRow) -> bool:
         """Keep an answer or its error row; returns whether the run is to stop."""
         self.owed.remove(prompt_id)
         if answered.error is None:
@@ -238,7 +238,7 @@ def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 class _Tally:
     """Counts the answers of a shard: reported now and then, and kept with each chunk."""
 
-    def __init__(self, report: Report, work: Work, engine: Clocked, n_lost: int) -> None:
+    def __init__(self, report: Report, work: Work, engine: TimedEngine, n_lost: int) -> None:
         self._report, self._hardware, self._engine = report, work.hardware, engine
         self._counts, self._reported, self._taken = Counter[str](), Counter[str](), Counter[str]()
         self._again = {"answers_given_twice": n_lost} if n_lost else {}

@@ -15,7 +15,7 @@ from factsweep.pipeline.machine.logs import Meter
 Counts = Mapping[str, float]
 
 
-class Counted(NamedTuple):
+class CountLabel(NamedTuple):
     """A count as a metric, and as a noun with its suffix in the line if it is not 0; null: neither.
 
     Ray adds the prefix `ray_`, and the suffix `_total` to metrics that only grow.
@@ -28,38 +28,40 @@ class Counted(NamedTuple):
 
 
 # By their names in a progress counter (progress_counter.py) and in `_figures`.
-COUNTS: Mapping[str, Counted] = {
-    "prompts": Counted("factsweep_prompts", "Prompts that engines answered"),
-    "decoded": Counted("factsweep_answers", "Answers that engines gave"),
-    "prompt_tokens": Counted("factsweep_prompt_tokens", "Tokens of prompts"),
-    "cached_tokens": Counted("factsweep_cached_tokens", "Tokens of prompts from the cache"),
-    "output_tokens": Counted("factsweep_output_tokens", "Tokens of answers"),
-    "errors": Counted("factsweep_errors", "Prompts that became error rows", said=("error", "")),
-    "again": Counted(said=("answer", " given twice")),
+COUNTS: Mapping[str, CountLabel] = {
+    "prompts": CountLabel("factsweep_prompts", "Prompts that engines answered"),
+    "decoded": CountLabel("factsweep_answers", "Answers that engines gave"),
+    "prompt_tokens": CountLabel("factsweep_prompt_tokens", "Tokens of prompts"),
+    "cached_tokens": CountLabel("factsweep_cached_tokens", "Tokens of prompts from the cache"),
+    "output_tokens": CountLabel("factsweep_output_tokens", "Tokens of answers"),
+    "errors": CountLabel("factsweep_errors", "Prompts that became error rows", said=("error", "")),
+    "again": CountLabel(said=("answer", " given twice")),
     # Why calls of an endpoint are retried.
-    "turned_away": Counted(said=("call", " turned away")),
-    "timed_out": Counted(said=("call", " timed out")),
-    "failed": Counted(said=("call", " failed")),
-    "faults": Counted("factsweep_faults", "Calls of an endpoint that are asked again"),
-    "store_refused": Counted(
+    "turned_away": CountLabel(said=("call", " turned away")),
+    "timed_out": CountLabel(said=("call", " timed out")),
+    "failed": CountLabel(said=("call", " failed")),
+    "faults": CountLabel("factsweep_faults", "Calls of an endpoint that are asked again"),
+    "store_refused": CountLabel(
         "factsweep_store_refused",
         "Requests that a store refused for a moment",
         said=("request", " refused by the store"),
     ),
-    "cached_share": Counted(
+    "cached_share": CountLabel(
         "factsweep_cached_share", "Share of prompt tokens from the cache", grows=False
     ),
-    "engines": Counted("factsweep_engines", "Engines that are alive", grows=False),
-    "loading": Counted("factsweep_engines_loading", "Engines that load the model", grows=False),
-    "shards_left": Counted("factsweep_shards_left", "Shards that are not published", grows=False),
-    "answers_left": Counted("factsweep_answers_left", "Answers that are missing", grows=False),
+    "engines": CountLabel("factsweep_engines", "Engines that are alive", grows=False),
+    "loading": CountLabel("factsweep_engines_loading", "Engines that load the model", grows=False),
+    "shards_left": CountLabel(
+        "factsweep_shards_left", "Shards that are not published", grows=False
+    ),
+    "answers_left": CountLabel("factsweep_answers_left", "Answers that are missing", grows=False),
 }
 SHOWN = {name: count for name, count in COUNTS.items() if count.metric is not None}
 _WINDOW_S = 60.0  # of rates
 _SURE_S = 10.0  # of answers, before the time left is predicted
 
 
-class Recent(NamedTuple):
+class RecentCounts(NamedTuple):
     """The counts of the last `seconds`."""
 
     counts: Counts
@@ -91,13 +93,13 @@ class Pace:
                 break
             self._past.popleft()
 
-    def recent(self) -> Recent | None:
+    def recent(self) -> RecentCounts | None:
         """The recent counts; null without an answer."""
         if len(self._past) < 2:
             return None
         (start_s, start_counts), (end_s, counts) = self._past[0], self._past[-1]
         new = {name: value - start_counts.get(name, 0) for name, value in counts.items()}
-        return Recent(new, end_s - start_s) if new["decoded"] else None
+        return RecentCounts(new, end_s - start_s) if new["decoded"] else None
 
     def is_sure(self) -> bool:
         """Whether answers have come for long enough to predict the time left."""
@@ -105,7 +107,7 @@ class Pace:
         return self._first_answer is not None and last_s - self._first_answer >= _SURE_S
 
 
-class Bar:
+class DecodingBar:
     """Shows the decoding on a meter; `start_s` is the time limit for the first engine."""
 
     def __init__(self, meter: Meter, start_s: float) -> None:
@@ -178,14 +180,14 @@ def _figures(counts: Counts) -> dict[str, float]:
     return figures
 
 
-def line(counts: Counts, recent: Recent | None, *, sure: bool) -> str:
+def line(counts: Counts, recent: RecentCounts | None, *, sure: bool) -> str:
     """The state and the speed of decoding; with the time left if that is `sure`.
 
     >>> counts = {"shards": 1, "all_shards": 4, "answers": 5, "all_answers": 25, "started": 1}
     >>> line(counts, None, sure=False)
     '5/25 answers · 1/4 shards · waiting for the first answers'
     >>> new = {"decoded": 4, "prompt_tokens": 90, "cached_tokens": 45, "output_tokens": 12}
-    >>> line({**counts, "engines": 2}, Recent(new, 2.0), sure=True).partition("shards · ")[2]
+    >>> line({**counts, "engines": 2}, RecentCounts(new, 2.0), sure=True).partition("shards · ")[2]
     '2.0 answers/s · 45 + 6 tokens/s · 50% cached · 2 engines · 0:10 left'
     """
     if not counts.get("all_shards"):

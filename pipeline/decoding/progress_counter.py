@@ -120,7 +120,7 @@ class Lives:
         return f"{failure}: {len(causes)} engines in a row died, the last of {self._last_death}."
 
 
-class Purse:
+class CostLimit:
     """A limit of costs: the sum paid, and the sum reserved for requests under way.
 
     A reservation of an engine that died stays: its requests may have been charged.
@@ -150,14 +150,14 @@ class Purse:
         return self._spent
 
 
-class Begun(NamedTuple):
+class AttemptStart(NamedTuple):
     """Whether an engine is to stop, and how many answers of its shard were lost with another."""
 
     stop: bool
     n_lost: int
 
 
-class Tally(Lives, Purse):
+class Tally(Lives, CostLimit):
     """Counts of all engines, the answers that are left, and which engine is at which shard.
 
     An engine at a shard is alive until `stall_s` after its last report, or until another engine
@@ -168,7 +168,7 @@ class Tally(Lives, Purse):
         self, stall_s: float = math.inf, max_deaths: int = 3, *, one_machine: bool = False
     ) -> None:
         Lives.__init__(self, max_deaths, one_machine=one_machine)
-        Purse.__init__(self)
+        CostLimit.__init__(self)
         self._stall_s = stall_s
         self._counts: Counter[str] = Counter()
         self._left: dict[str, int] = {}  # answers, by shard
@@ -198,7 +198,7 @@ class Tally(Lives, Purse):
         self._counts.update(all_shards=len(new), all_answers=sum(new.values()))
         self._counts["to_come"] = to_come
 
-    def begin(self, engine: str, shard: str, n_left: int) -> Begun:
+    def begin(self, engine: str, shard: str, n_left: int) -> AttemptStart:
         """An engine begins a shard that lacks `n_left` answers.
 
         Unpublished answers of an engine that died at the shard are counted as `n_lost`.
@@ -206,7 +206,7 @@ class Tally(Lives, Purse):
         n_lost = max(0, n_left - self._left.get(shard, n_left))
         self._engine_by_shard[shard] = engine
         self._left[shard] = n_left
-        return Begun(self.add({"again": n_lost}, engine), n_lost)
+        return AttemptStart(self.add({"again": n_lost}, engine), n_lost)
 
     def add(
         self, counts: Mapping[str, float], engine: str | None = None, shard: str | None = None

@@ -24,7 +24,7 @@ from factsweep.pipeline.decoding import costs, root_cause
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.decoding.decoder import Watchdog
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.runs import calibration
 from factsweep.pipeline.stages.plan import resolve_run
@@ -35,7 +35,7 @@ _PROMPTS = 200
 _MOST_FLIPS = 0.05  # of greedy answers: more is not a machine's rounding alone
 
 
-class Turn(NamedTuple):
+class DecodingTurn(NamedTuple):
     """The answers of a turn by prompt, their counts, and the time."""
 
     rows: Mapping[str, Mapping[str, Any]]
@@ -187,18 +187,18 @@ def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.D
     return [start, *_compare_turns(first, second)], pl.DataFrame(spent, schema=SPENT)
 
 
-def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Turn:
-    answers, counts, clocked = {}, Counter[str](), Clocked(engine)
+def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> DecodingTurn:
+    answers, counts, clocked = {}, Counter[str](), TimedEngine(engine)
     started_at = time.monotonic()
     for answered in task.answer_groups([rows], clocked, tokenizer):
         counts.update(answered.counts)
         if answered.error is None:
             answers[answered.row["prompt_id"]] = answered.row
     seconds = time.monotonic() - started_at
-    return Turn(answers, counts, seconds, clocked.take_usage().idle_seconds)
+    return DecodingTurn(answers, counts, seconds, clocked.take_usage().idle_seconds)
 
 
-def _compare_turns(first: Turn, second: Turn) -> Iterator[Finding]:
+def _compare_turns(first: DecodingTurn, second: DecodingTurn) -> Iterator[Finding]:
     cached_share = first.counts["cached_tokens"] / max(1.0, first.counts["prompt_tokens"])
     rate = len(first.rows) / first.seconds
     idle = f"the engine waited {first.idle_s / first.seconds:.0%} of the time"

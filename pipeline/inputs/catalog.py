@@ -334,7 +334,7 @@ def departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> De
     return Departure(", ".join(parts), is_whole)
 
 
-def fetch(entry: Entry, say: hub.Say) -> hub.Fetched:
+def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
     """Download a data set from the hub at its revision, and record the commit.
 
     Raises:

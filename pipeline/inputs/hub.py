@@ -40,7 +40,7 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedRepository:
     """A repository at a commit, and the folder of its files."""
 
     id: str
@@ -57,7 +57,7 @@ def errors() -> tuple[type[Exception], ...]:
     return HTTPError, OSError
 
 
-def fetch(repository: Repository, say: Say, fix: str = _FIX) -> Fetched:
+def fetch(repository: Repository, say: Say, fix: str = _FIX) -> FetchedRepository:
     """Download a repository into the hub's cache, or into a folder, and check every file.
 
     The commit of a branch is recorded, so that it is found without a network. `fix` is the advice
@@ -83,7 +83,7 @@ def fetch(repository: Repository, say: Say, fix: str = _FIX) -> Fetched:
         raise InputError(refusal(error, repository.id, repository.revision, fix)) from error
     files = [path for path in local.rglob("*") if path.is_file() and _OWN not in path.parts]
     n_bytes = sum(path.stat().st_size for path in files)
-    return Fetched(repository.id, commit, local, len(files), n_bytes)
+    return FetchedRepository(repository.id, commit, local, len(files), n_bytes)
 
 
 def snapshot(name: str, revision: str, files: Sequence[str], field: str, fix: str) -> Path:

@@ -13,7 +13,7 @@ class OutputError(OSError):
     """The standard output cannot be written: its reader has left (EPIPE), or its disk is full."""
 
 
-class _Raw(io.FileIO):
+class _RedirectingStream(io.FileIO):
     """A standard stream, redirected to /dev/null after a failed write."""
 
     def write(self, data: Any, /) -> int:
@@ -38,7 +38,7 @@ def _prepare_stream(stream: TextIO | None) -> TextIO:
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
     try:
-        buffer = io.BufferedWriter(_Raw(stream.fileno(), "w", closefd=False))
+        buffer = io.BufferedWriter(_RedirectingStream(stream.fileno(), "w", closefd=False))
     except io.UnsupportedOperation:  # Python code has replaced the stream
         return stream
     is_live = stream.isatty() or stream is sys.stderr

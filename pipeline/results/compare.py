@@ -21,7 +21,7 @@ from factsweep.operators.metrics.comparing.comparison import (
     count_gained_and_lost,
 )
 from factsweep.operators.metrics.comparing.paired import (
-    Shared,
+    SharedCounts,
     Unit,
     count_shared,
     in_both,
@@ -30,8 +30,8 @@ from factsweep.operators.metrics.comparing.paired import (
 from factsweep.operators.metrics.comparing.verdict import (
     HIGHER_IS_BETTER,
     SIDES,
-    Bar,
     Verdict,
+    VerdictThresholds,
     judge_rows,
     judge_runs,
 )
@@ -208,7 +208,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRuns:
     """The tables of a comparison and the verdict; `paired` counts the paired prompts and facts."""
 
     pair: Pair
@@ -268,7 +268,7 @@ def compare_runs(
     anyway: bool,
     unit: Unit | None = None,
     is_baseline: bool = False,
-) -> Iterator[Compared]:
+) -> Iterator[ComparedRuns]:
     """Compare two runs, named as RUN or RUN:SETTING; `unit` defaults to that of Pair.
 
     The first `is_baseline` if the verdict is to say whether the second is worse.
@@ -298,7 +298,7 @@ def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) ->
 
 
 @single_threaded_blas()
-def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> Compared:
+def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> ComparedRuns:
     paired, changes, counts = _by_relation(pair, unit, options)
     summed = compare(paired, seed=0, n_rounds=options.n_rounds)
     comparison, table = summed, pair.first.how.measure.calibration
@@ -312,7 +312,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     limits = options.smallest_difference, options.alpha, options.min_facts
-    bar = Bar(noise, *limits, is_baseline=is_baseline)
+    bar = VerdictThresholds(noise, *limits, is_baseline=is_baseline)
     main = pair.first.how.measure.main_metric
     decides = (main,) if options.decides is None else options.decides
     comparison = adjust_p_values(comparison, main, decides)
@@ -345,7 +345,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={options.min_facts}."
     too_few = Verdict("not enough evidence", reason)
     outcome = judge_runs(deciding, bar) if n_facts >= options.min_facts else too_few
-    return Compared(pair, sentence, report, outcome, flip_rates)
+    return ComparedRuns(pair, sentence, report, outcome, flip_rates)
 
 
 def _with_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
@@ -364,7 +364,7 @@ def _with_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFram
 
 def _by_relation(
     pair: Pair, unit: Unit, options: Comparison
-) -> tuple[pl.DataFrame, pl.DataFrame, Shared]:
+) -> tuple[pl.DataFrame, pl.DataFrame, SharedCounts]:
     """The paired terms, the changes of state and the counts, one relation at a time."""
     thresholds = Thresholds(options.robust_share, options.min_right_samples, options.confident)
     method, answers = pair.method, pair.first.how.measure.answers
@@ -386,7 +386,7 @@ def _by_relation(
     ]
     counts += [count_shared(rows, rows.clear()) for rows in own_rows[0]]
     counts += [count_shared(rows.clear(), rows) for rows in own_rows[1]]
-    total = Shared.total(counts)
+    total = SharedCounts.total(counts)
     if not (total.prompts if unit == "prompt" else total.facts):
         raise InputError(
             f"{pair.first.run} and {pair.second.run} have no {unit} in common; compare runs over "

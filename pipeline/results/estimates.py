@@ -31,10 +31,10 @@ from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match, further_rows
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.shard import Place, decode, encode
-from factsweep.pipeline.storage.store import Store, Stored, to_json
+from factsweep.pipeline.storage.shard import ShardPlace, decode, encode
+from factsweep.pipeline.storage.store import Store, StoredFile, to_json
 
-_PLACE = Place("estimates", "", "estimates")
+_PLACE = ShardPlace("estimates", "", "estimates")
 Controls = Mapping[str, PastBranch]  # by the title of the setting
 
 
@@ -224,7 +224,7 @@ def read(results: str, name: str) -> PastEstimate:
     """
     store = Store(below(results, name))
     content = record.read(store, record.ESTIMATE)
-    source = Stored(store.where(record.ESTIMATED))
+    source = StoredFile(store.where(record.ESTIMATED))
     numbers = record.file(store, record.ESTIMATED, content)
     return PastEstimate(decode(numbers, _PLACE, source), content)
 

@@ -12,7 +12,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.method import PREFER, SCORE, Digest, Report, Result
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.pages import fact_browser, page
-from factsweep.operators.pages.fact_browser import EXAMPLES, Asked
+from factsweep.operators.pages.fact_browser import EXAMPLES, SettingAnswers
 from factsweep.operators.pages.page import (
     Drawing,
     Grid,
@@ -105,7 +105,9 @@ def _title(report: Report, name: str) -> str:
     return report.titles.get(name) or name.replace("-", " ").capitalize()
 
 
-def _lead(branches: Sequence[PastBranch], facts: Facts, settings_answers: Sequence[Asked]) -> str:
+def _lead(
+    branches: Sequence[PastBranch], facts: Facts, settings_answers: Sequence[SettingAnswers]
+) -> str:
     n_prompts = sum(sum(_rows(branch.artifacts["prompts"], "prompts")) for branch in branches)
     pairs = facts.pairs
     if settings_answers:
@@ -135,9 +137,11 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     return rows.with_columns(asked=join_names(*names))
 
 
-def _answers(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked], list[Grid]]:
+def _answers(
+    branches: Sequence[PastBranch], facts: Facts
+) -> tuple[list[SettingAnswers], list[Grid]]:
     """The answers about the facts, and each setting's best and worst templates."""
-    settings_answers: list[Asked] = []
+    settings_answers: list[SettingAnswers] = []
     templates = []
     has_models, seeds = len({branch.model for branch in branches}) > 1, Counter(map(str, branches))
     for branch in branches:
@@ -155,7 +159,7 @@ def _answers(branches: Sequence[PastBranch], facts: Facts) -> tuple[list[Asked],
         for (variant,), group in rows.group_by("asked", maintain_order=True):
             name = " ".join([*model, str(variant or branch.setting), *seed])
             is_same = pl.col("asked").eq_missing(pl.lit(variant, pl.String))
-            settings_answers.append(Asked(name, group, replies.filter(is_same), examples))
+            settings_answers.append(SettingAnswers(name, group, replies.filter(is_same), examples))
         shares = [part.templates for part in digests if part.templates is not None]
         if shares:
             table = best_and_worst(pl.concat(shares), facts.templates, facts.relations)

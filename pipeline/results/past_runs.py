@@ -24,8 +24,8 @@ from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import open_artifact
-from factsweep.pipeline.storage.shard import Place, decode
-from factsweep.pipeline.storage.store import Store, Stored
+from factsweep.pipeline.storage.shard import ShardPlace, decode
+from factsweep.pipeline.storage.store import Store, StoredFile
 
 Record = Mapping[str, Any]
 _ANSWER = {"text": "answer", "token": "answer"}  # columns of a decoder and an encoder
@@ -274,7 +274,7 @@ def metrics(store: Store, content: Record) -> pl.DataFrame:
         DamagedFileError: the file is missing or damaged.
     """
     numbers = file(store, METRICS, content)
-    return decode(numbers, Place("metrics", "", "metrics"), Stored(store.where(METRICS)))
+    return decode(numbers, ShardPlace("metrics", "", "metrics"), StoredFile(store.where(METRICS)))
 
 
 def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:

@@ -105,7 +105,7 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
     """
     content = store.get_json(name, fix=RERUN)
     try:
-        _Shape.model_validate(content)
+        _RecordFields.model_validate(content)
         json.dumps(content, ensure_ascii=False).encode()
     except ValidationError as error:
         first = error.errors()[0]
@@ -121,20 +121,20 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
     return content
 
 
-class _Named(BaseModel):
+class _NamedPart(BaseModel):
     name: str
 
 
-class _Model(_Named):
+class _Model(_NamedPart):
     id: str
     billions_of_parameters: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
-class _Benchmark(_Named):
+class _Benchmark(_NamedPart):
     method: Literal[tuple(METHODS)]  # type: ignore[valid-type]
 
 
-class _Run(_Named):
+class _Run(_NamedPart):
     results: str
     artifacts: str
     seed: Annotated[int, Field(strict=True)]
@@ -147,7 +147,7 @@ class _Run(_Named):
     cluster: dict[str, Any]
 
 
-class _Shape(BaseModel):
+class _RecordFields(BaseModel):
     """The fields of a record; records of earlier versions may lack those with a default."""
 
     run: _Run

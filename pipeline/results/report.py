@@ -54,7 +54,7 @@ from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES, METRICS, NAME
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import differences
-from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.shard import ShardPlace, encode
 from factsweep.pipeline.storage.store import Store, to_json
 from factsweep.pipeline.storage.tables import drop_reports, report_files, write_report
 
@@ -108,7 +108,7 @@ def write(
         LOG.warning("%s", line)
     report = _with_costs(branches, result, leaking)
     files = {
-        METRICS: encode(metrics, Place("metrics", "", "metrics")),
+        METRICS: encode(metrics, ShardPlace("metrics", "", "metrics")),
         **dict(report_files(report)),
         PAGE: results_page(branches, result, report, lines),
     }
@@ -228,7 +228,7 @@ def _runtime(branch: PastBranch) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Together:
+class SettingGroup:
     """Settings over the same facts of a benchmark, and notes for the reader."""
 
     folder: str  # of their tables: the benchmark's name, or of a part of it
@@ -244,7 +244,7 @@ def report(
     *,
     parse: Parse | None = None,
     encode: Encode | None = None,
-    more: Callable[[Together], Report] = lambda _: Report({}),
+    more: Callable[[SettingGroup], Report] = lambda _: Report({}),
 ) -> Iterator[str]:
     """Write past runs' tables, figures and pages together; yields the files and notes.
 
@@ -305,7 +305,7 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, 
     return {"link": link, "title": title, "lead": ", ".join(sorted(names))}
 
 
-def together(branches: Sequence[PastBranch]) -> list[Together]:
+def together(branches: Sequence[PastBranch]) -> list[SettingGroup]:
     """Group settings by the table that they share."""
     by_benchmark: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in branches:
@@ -314,7 +314,7 @@ def together(branches: Sequence[PastBranch]) -> list[Together]:
     return [part for group in by_benchmark.values() for part in _parts(group)]
 
 
-def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
+def _parts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
     """One group per part of a benchmark's facts; the largest has the benchmark's name."""
     digests: dict[str, str] = {}  # by the folder of the facts
     parts: dict[str, list[PastBranch]] = {}
@@ -342,7 +342,7 @@ def _parts(branches: Sequence[PastBranch]) -> Iterator[Together]:
                 f"over other parts of the benchmark are apart, in {', '.join(other_folders)}."
             )
             notes.insert(0, note)
-        yield Together(folder, tuple(kept_branches), tuple(notes))
+        yield SettingGroup(folder, tuple(kept_branches), tuple(notes))
 
 
 def _digest(facts: Facts) -> str:

@@ -11,7 +11,12 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.method import BESIDE, PREFER
-from factsweep.operators.prompts.expansion import NOTHING, Expansion, Shown, count_demonstrations
+from factsweep.operators.prompts.expansion import (
+    NOTHING,
+    DemonstrationCounts,
+    Expansion,
+    count_demonstrations,
+)
 from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
@@ -55,7 +60,7 @@ class Forecast:
     warnings: list[str] = field(default_factory=list)  # about the first prompt
     pairs: int = 0
     duplicates: int = 0
-    leaks: Shown = NOTHING  # without a budget
+    leaks: DemonstrationCounts = NOTHING  # without a budget
     too_long: set[str] = field(default_factory=set)  # prompt_id
     tokens: int = 0  # of the prompts that are decoded
     shared_tokens: int = 0
@@ -114,7 +119,9 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
         figures.n_whole += rows.height
         if tokens:
             leaks = count_demonstrations(expansion, facts.pairs)
-            figures.leaks = Shown(*(a + b for a, b in zip(figures.leaks, leaks, strict=True)))
+            figures.leaks = DemonstrationCounts(
+                *(a + b for a, b in zip(figures.leaks, leaks, strict=True))
+            )
         if choose is None:
             figures.prompts[name] = rows.height
             figures.shards += len(last)
@@ -344,7 +351,7 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         yield f"                {spent:,.4f} is spent; max_cost={run.max_cost:g} {enough}"
 
 
-class _Requests(NamedTuple):
+class _RequestTotals(NamedTuple):
     """Requests to a server, the tokens of their prompts, and the most tokens of their answers."""
 
     n: int
@@ -352,7 +359,9 @@ class _Requests(NamedTuple):
     output_tokens: int
 
 
-def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | None) -> _Requests:
+def _requests_left(
+    plan: Plan, forecasts: list[Forecast], n_per_prompt: float | None
+) -> _RequestTotals:
     """The requests left; the samples of a prompt take `n_per_prompt` requests, or one each (null).
 
     Prompts left count with the mean length of all; thoughts count as tokens of answers.
@@ -367,7 +376,7 @@ def _requests_left(plan: Plan, forecasts: list[Forecast], n_per_prompt: float | 
             n += n_requests
             prompt_tokens += n_requests * figures.asked_tokens[question.table] / max(1, n_asked)
             output_tokens += n_left * most
-    return _Requests(round(n), round(prompt_tokens), output_tokens)
+    return _RequestTotals(round(n), round(prompt_tokens), output_tokens)
 
 
 def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:

@@ -30,7 +30,7 @@ _UNFINISHED = "a run that is not known and not done"
 
 
 @dataclass(frozen=True)
-class Need:
+class ArtifactNeed:
     """A sentence on why an artifact is needed, and the time of that use, if known."""
 
     why: str
@@ -38,7 +38,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Use:
+class RunUse:
     """A run and the artifacts that it needs."""
 
     run: str
@@ -62,7 +62,7 @@ class Item:
     bytes: int
     written: datetime
     is_complete: bool
-    needs: Sequence[Need]
+    needs: Sequence[ArtifactNeed]
 
     @property
     def used_at(self) -> datetime:
@@ -100,7 +100,7 @@ def find_unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:
     return [item for item in items if _is_removable(item.needs, unfinished=unfinished)]
 
 
-def _is_removable(needed: Sequence[Need], *, unfinished: bool) -> bool:
+def _is_removable(needed: Sequence[ArtifactNeed], *, unfinished: bool) -> bool:
     return all(unfinished and need.why == _UNFINISHED for need in needed)
 
 
@@ -159,7 +159,7 @@ def _check_quiet(store: Store) -> None:
 
 def find_needs(
     store: Store, folders: Collection[str], results: str
-) -> Mapping[str, Sequence[Need]]:
+) -> Mapping[str, Sequence[ArtifactNeed]]:
     """The needs of a store's artifacts, by folder.
 
     - A run with results needs the artifacts in its run.json, wherever these results are; if they
@@ -171,7 +171,7 @@ def find_needs(
     Raises:
         DamagedFileError: a note, a run.json, a list of baselines or a recipe is damaged.
     """
-    needed: defaultdict[str, list[Need]] = defaultdict(list)
+    needed: defaultdict[str, list[ArtifactNeed]] = defaultdict(list)
     by_name = {folder.partition("/")[2]: folder for folder in folders}
     uses = list(read_uses(store))
     roots = [to_absolute(results), *(use.results for use in uses if can_see_results(use))]
@@ -181,7 +181,7 @@ def find_needs(
             listed[root, name] = {f for names in content["artifacts"].values() for f in names}
             times = [use.done for use in uses if (use.results, use.run) == (root, name)]
             last = max(map(datetime.fromisoformat, [*filter(None, times), content["started"]]))
-            _add(needed, listed[root, name], Need(f"run {name}", last))
+            _add(needed, listed[root, name], ArtifactNeed(f"run {name}", last))
         for need, metrics in _baselines(root):
             _add(needed, _with_inputs(store, metrics, by_name), need)
     for use in uses:
@@ -190,34 +190,34 @@ def find_needs(
             _add(needed, use.artifacts, _noted_need(use))
     for folder in folders:
         if folder not in needed and not store.exists(f"{folder}/{manifest.NAME}"):
-            _add(needed, _with_inputs(store, [folder], by_name), Need(_UNFINISHED))
+            _add(needed, _with_inputs(store, [folder], by_name), ArtifactNeed(_UNFINISHED))
     return needed
 
 
-def _add(needed: dict[str, list[Need]], folders: Iterable[str], need: Need) -> None:
+def _add(needed: dict[str, list[ArtifactNeed]], folders: Iterable[str], need: ArtifactNeed) -> None:
     for folder in folders:
         if need not in needed[folder]:
             needed[folder].append(need)
 
 
-def _baselines(root: str) -> Iterator[tuple[Need, Iterable[str]]]:
+def _baselines(root: str) -> Iterator[tuple[ArtifactNeed, Iterable[str]]]:
     """The metrics of the last accepted run of each nightly."""
     for file in Store(root).names("baselines"):
         name = file.removesuffix(".json")
         for accepted in baseline.history(name, root)[-1:]:
-            need = Need(f"baseline of {name}", datetime.fromisoformat(accepted.accepted_at))
+            need = ArtifactNeed(f"baseline of {name}", datetime.fromisoformat(accepted.accepted_at))
             yield need, accepted.metrics.values()
 
 
-def _noted_need(use: Use) -> Need:
+def _noted_need(use: RunUse) -> ArtifactNeed:
     if use.done is None:
         sentence = f"run {use.run}, begun {use.begun[:10]} and not done"
-        return Need(sentence, datetime.fromisoformat(use.begun))
+        return ArtifactNeed(sentence, datetime.fromisoformat(use.begun))
     sentence = f"run {use.run}, whose results in {use.results} on {use.host} cannot be seen"
-    return Need(sentence, datetime.fromisoformat(use.done))
+    return ArtifactNeed(sentence, datetime.fromisoformat(use.done))
 
 
-def can_see_results(use: Use) -> bool:
+def can_see_results(use: RunUse) -> bool:
     """Whether the folder of a run's results can be read from here."""
     if "://" in use.results:
         return bool(Store(use.results).folders(""))
@@ -272,29 +272,29 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
         ) from error
 
 
-def begin_use(run: str, results: str, artifacts: Collection[str]) -> Use:
+def begin_use(run: str, results: str, artifacts: Collection[str]) -> RunUse:
     """The use of a run that begins now."""
-    return Use(run, to_absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
+    return RunUse(run, to_absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
 
 
-def end_use(use: Use) -> Use:
+def end_use(use: RunUse) -> RunUse:
     """The use of a run whose results are written."""
     return replace(use, done=_now())
 
 
-def note_use(store: Store, use: Use) -> None:
+def note_use(store: Store, use: RunUse) -> None:
     """Write a use into the store; it replaces that of an earlier run of this name."""
     store.put_json(use.name, asdict(use))
 
 
-def read_uses(store: Store) -> Iterator[Use]:
+def read_uses(store: Store) -> Iterator[RunUse]:
     """All uses of a store.
 
     Raises:
         DamagedFileError: one is damaged.
     """
     for name in (f"{_USES}/{file}" for file in store.names(_USES)):
-        yield build(Use, store.get_json(name, fix=_FIX), store.where(name))
+        yield build(RunUse, store.get_json(name, fix=_FIX), store.where(name))
 
 
 def to_absolute(results: str) -> str:

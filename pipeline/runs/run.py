@@ -140,7 +140,11 @@ def compute(plan: Plan) -> None:
     wait = plan.run.cluster.when_held == "wait"
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     with lease.hold_leases(
-        plan.store, plan.missing(), wait=wait, shared=shared, say=run_files.Beat(plan.run).waits
+        plan.store,
+        plan.missing(),
+        wait=wait,
+        shared=shared,
+        say=run_files.PulseWriter(plan.run).waits,
     ) as writer:
         run_files.write_pulse(plan.run, "running", {})
         with (

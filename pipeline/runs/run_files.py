@@ -207,7 +207,7 @@ class Pulse:
     why: str | None
 
 
-class Beat:
+class PulseWriter:
     """Writes the pulse of a run: at once if the reason of a wait is new, else every 5 seconds."""
 
     def __init__(self, run: Run) -> None:

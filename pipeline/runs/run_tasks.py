@@ -27,7 +27,7 @@ from factsweep.pipeline.decoding.progress_counter import Loading, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.stages.plan import Branch, Plan
-from factsweep.pipeline.stages.step import Alone, Step
+from factsweep.pipeline.stages.step import SingleProcess, Step
 from factsweep.pipeline.storage.lease import Lease, Writer
 from factsweep.pipeline.storage.object_store import REFUSED
 
@@ -48,8 +48,8 @@ def follow(plan: Plan, writer: Writer) -> None:
     """
     tally = tally_actor(plan.run.cluster)
     with Meter(f"decode {plan.run.model.name}") as meter:
-        bar = progress.Bar(meter, plan.run.cluster.start_s)
-        readers = (bar, run_files.Beat(plan.run), progress.Metrics(plan.run.name))
+        bar = progress.DecodingBar(meter, plan.run.cluster.start_s)
+        readers = (bar, run_files.PulseWriter(plan.run), progress.Metrics(plan.run.name))
         n_refused = REFUSED.times
         pending = submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
@@ -270,7 +270,7 @@ class Tasks:
         n_cores = 1 if is_small else int(ray.cluster_resources().get("CPU", 1))
         names_by_task = shares(parts, n_cores)
         if len(names_by_task) < 2:
-            Alone()(work, parts)
+            SingleProcess()(work, parts)
             return
         options = {"num_cpus": self._num_cpus, "scheduling_strategy": "SPREAD"}
         task = ray.remote(**options, runtime_env={"env_vars": _ONE_THREAD})(_work)

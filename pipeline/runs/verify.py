@@ -20,14 +20,14 @@ from factsweep.pipeline.storage.lookup import folders, locate_artifact
 from factsweep.pipeline.storage.store import REPAIR, RERUN, Store
 
 
-class Verified(NamedTuple):
+class VerifyResult(NamedTuple):
     """The number of shards read, and a sentence for each problem."""
 
     shards: int
     problems: list[str]
 
 
-def verify(settings: Run, *, repair: bool = False) -> Verified:
+def verify(settings: Run, *, repair: bool = False) -> VerifyResult:
     """Read every shard of a run, or the answers of its budget, and its results if there are any.
 
     With `repair`, damaged files are quarantined, so that the next run computes them again.
@@ -46,7 +46,7 @@ def verify(settings: Run, *, repair: bool = False) -> Verified:
     for branch in plan.branches:
         problems += _budget_problems(plan.run, branch, repair=repair)
     problems += _find_unanswered(plan.branches)
-    return Verified(verified.shards, list(dict.fromkeys(problems)))
+    return VerifyResult(verified.shards, list(dict.fromkeys(problems)))
 
 
 def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]
         yield f"{folder}: {total} have neither answer nor error; run it again."
 
 
-def verify_store(root: str, *, repair: bool = False) -> Verified:
+def verify_store(root: str, *, repair: bool = False) -> VerifyResult:
     """Read every shard of all complete artifacts in a store, and the recipes of the open ones.
 
     Raises:
@@ -113,12 +113,12 @@ def _numbers(plan: Plan) -> pl.DataFrame | None:
         return None
 
 
-def _check_artifacts(artifacts: Sequence[Artifact], *, repair: bool) -> Verified:
+def _check_artifacts(artifacts: Sequence[Artifact], *, repair: bool) -> VerifyResult:
     findings = [finding for artifact in artifacts for finding in integrity.check_content(artifact)]
     findings += integrity.find_outdated(artifacts)
     complete = (artifact for artifact in artifacts if artifact.was_complete)
     n_shards = sum(len(t) for artifact in complete for t in artifact.manifest().tables.values())
-    return Verified(n_shards, [_sentence(finding, repair=repair) for finding in findings])
+    return VerifyResult(n_shards, [_sentence(finding, repair=repair) for finding in findings])
 
 
 def _is_complete(artifact: Artifact) -> bool:

@@ -16,7 +16,7 @@ from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.question import Task, check_reading
-from factsweep.pipeline.stages.step import Shared, Sharing
+from factsweep.pipeline.stages.step import ShardedStage, Sharing
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 # 2: prompts are measured as the ability puts them to the model, masks and all.
@@ -25,7 +25,7 @@ _IN_MEMORY = 4  # shards of a far store that are read and tokenised at once
 
 
 @dataclass(frozen=True)
-class Admit(Shared):
+class Admit(ShardedStage):
     """Finds the prompts of more than `limit` tokens, as `task` puts them to the model."""
 
     prompts: Artifact

@@ -13,7 +13,7 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import GENERATE, Asked, Evidence, Tables
+from factsweep.operators.methods.method import GENERATE, Evidence, PromptSetting, Tables
 from factsweep.operators.metrics.noise import cut_share
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.schemas import empty
@@ -33,7 +33,7 @@ class Aggregate:
     method: str
     model: str
     benchmark: str
-    setting: Asked
+    setting: PromptSetting
     options: Any
     seed: int
     n_sampled: int

@@ -26,7 +26,7 @@ _PLACE = ["pair_id", "template_id", "subject_index"]
 Design = Relation | pl.DataFrame
 
 
-class Chosen(NamedTuple):
+class ChosenSamples(NamedTuple):
     """The sample of each relation, by name, and the design of the full run (table `crossed`)."""
 
     samples: Mapping[str, pl.DataFrame]
@@ -86,21 +86,21 @@ class Choose:
             )
         return relation
 
-    def choose_samples(self, designs: Mapping[str, Design]) -> Chosen:
+    def choose_samples(self, designs: Mapping[str, Design]) -> ChosenSamples:
         """The sample of each relation, given the designs."""
         if not self.whole_pairs:
             relations = {
                 name: design for name, design in designs.items() if isinstance(design, Relation)
             }
             samples = choice.choose_prompts(relations, self.budget.of, seed=self.seed)
-            return Chosen(samples, choice.tabulate_designs(relations))
+            return ChosenSamples(samples, choice.tabulate_designs(relations))
         pairs = {name: rows for name, rows in designs.items() if isinstance(rows, pl.DataFrame)}
         n_templates = pl.lit(1, pl.Int64).alias("n_templates")
         crossed = [
             rows.select("pair_id", n_templates, relation_id=pl.lit(name), n_names="n")
             for name, rows in pairs.items()
         ]
-        return Chosen(
+        return ChosenSamples(
             choice.choose_pairs(pairs, self.budget.of, seed=self.seed), pl.concat(crossed)
         )
 

@@ -25,7 +25,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import unify_labels
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import Asked
+from factsweep.operators.methods.method import PromptSetting
 from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.prompts.setting import ENGLISH
@@ -46,7 +46,7 @@ class Expand:
 
     facts: Artifact
     method: str
-    setting: Asked
+    setting: PromptSetting
     seed: int
     rows_per_shard: int
     base: Artifact | None = None  # the knowledge base of the facts' entities; null: none is needed

@@ -16,7 +16,7 @@ from factsweep.operators.engines.answer_text import cut_at_stops, split_thought,
 from factsweep.operators.engines.endpoint import openai_batch
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.preferred import FURTHER, read_preferences
-from factsweep.operators.methods.method import GENERATE, PREFER, SCORE, Ability, Asked
+from factsweep.operators.methods.method import GENERATE, PREFER, SCORE, Ability, PromptSetting
 from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import empty
@@ -69,7 +69,7 @@ class GivenAnswers:
 
     path: Path
     ability: Ability
-    setting: Asked
+    setting: PromptSetting
     prompts: Artifact
     stops: tuple[str, ...] = ()
     thinks: bool = False
@@ -297,14 +297,14 @@ class GivenAnswers:
         return scores
 
 
-def asked_name(setting: Asked, prompts: Artifact) -> str:
+def asked_name(setting: PromptSetting, prompts: Artifact) -> str:
     """The value of an answer's column `asked`: the setting, the seed and the prompts' artifact."""
     title = " ".join(filter(None, (setting.name, setting.variant)))
     return f"{title}, seed {prompts.recipe.fields['seed']}, prompts {prompts.fingerprint}"
 
 
 @dataclass(frozen=True)
-class Unanswered:
+class UnansweredPrompts:
     """Finds the prompts without an answer, as error rows; a batch has the reasons."""
 
     given: GivenAnswers

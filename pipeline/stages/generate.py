@@ -13,7 +13,7 @@ from factsweep.operators.engines.protocol import (
     Answer,
     Engine,
     MaskedRequest,
-    Refused,
+    RefusedRequest,
     Request,
     Sampling,
     Scored,
@@ -23,13 +23,13 @@ from factsweep.operators.engines.protocol import (
     score_requests,
 )
 from factsweep.operators.engines.transformers.batched_lm import MaskedLM
-from factsweep.operators.methods.method import Asked
+from factsweep.operators.methods.method import PromptSetting
 from factsweep.operators.prompts import masked
 from factsweep.operators.prompts.chat import turns
 from factsweep.operators.prompts.tokens import encode, warnings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.question import Answered, Question, Questions, Task
+from factsweep.pipeline.stages.question import AnswerRow, Question, Questions, Task
 from factsweep.pipeline.storage.artifact import Artifact
 
 # In counts: the name that a server gives itself, and the options that it ignored.
@@ -38,7 +38,7 @@ REQUESTS = "requests for prompts answered without n"
 PROMPTS_REMOVED = "answers without the prompt that they repeated"
 
 
-def questions(run: Run, setting: Asked) -> Questions:
+def questions(run: Run, setting: PromptSetting) -> Questions:
     """Greedy answers to all prompts; repeated answers and blocks of samples for some.
 
     The share of repeated answers that differ is the noise floor of the hardware. They alone have
@@ -152,13 +152,13 @@ class Generate(Task):
 
     def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Engine, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """An answer for each row, in order of completion."""
         for answer in engine.answers(self._requests(groups, tokenizer)):
-            if isinstance(answer, Refused):
+            if isinstance(answer, RefusedRequest):
                 yield build_error(answer)
             else:
-                yield Answered(self._row(answer), _counts(answer), thought=self._thought(answer))
+                yield AnswerRow(self._row(answer), _counts(answer), thought=self._thought(answer))
 
     def _requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
         for part, ids in self._read(groups, tokenizer):
@@ -227,7 +227,7 @@ def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         start, n = start + n, min(_READ_AT_ONCE, start + n)
 
 
-def build_error(request: Refused) -> Answered:
+def build_error(request: RefusedRequest) -> AnswerRow:
     """The error of a request without an answer, and its cost."""
     tokens = {"prompt_tokens": request.n_prompt_tokens, "output_tokens": request.n_output_tokens}
     error = {
@@ -235,7 +235,7 @@ def build_error(request: Refused) -> Answered:
         "reason": request.reason,
         "detail": request.detail,
     }
-    return Answered({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
+    return AnswerRow({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
 
 
 def _counts(answer: Answer) -> dict[str, float]:
@@ -286,15 +286,15 @@ class Score(Task):
 
     def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """The scores of each row, in order of completion."""
         requests = (request for rows in groups for request in self._requests(rows, tokenizer))
         for scored in engine.scores(requests):
-            if isinstance(scored, Refused):
+            if isinstance(scored, RefusedRequest):
                 yield build_error(scored)
             else:
                 scores = {name: getattr(scored, name) for name in _SCORED}
-                answer = Answered.single(
+                answer = AnswerRow.single(
                     scored.request_id,
                     scores,
                     read=scored.n_prompt_tokens,
@@ -336,13 +336,13 @@ class Fill(Task):
 
     def answer_rows(
         self, rows: pl.DataFrame, engine: MaskedLM, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """A prediction for each row, in order of completion."""
         lengths: dict[str, int] = {}
         for prediction in engine.predictions(self._requests(rows, tokenizer, lengths)):
             answer = {name: getattr(prediction, name) for name in _PREDICTED}
             n_read = lengths.pop(prediction.request_id)
-            yield Answered.single(prediction.request_id, answer, read=n_read, written=1)
+            yield AnswerRow.single(prediction.request_id, answer, read=n_read, written=1)
 
     def _requests(
         self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]

@@ -24,7 +24,7 @@ from factsweep.pipeline.stages.expand import (
     relation_of,
     shards_of,
 )
-from factsweep.pipeline.stages.step import Shared, Sharing
+from factsweep.pipeline.stages.step import ShardedStage, Sharing
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 4
@@ -32,7 +32,7 @@ _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
 @dataclass(frozen=True)
-class Match(Shared):
+class Match(ShardedStage):
     """Compares answers with facts; `extra_outputs` are samples, or answers to empty prompts."""
 
     method: str

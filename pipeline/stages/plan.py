@@ -16,7 +16,7 @@ from pathlib import Path
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
-from factsweep.operators.methods.method import FILL, GENERATE, SCORE, Asked
+from factsweep.operators.methods.method import FILL, GENERATE, SCORE, PromptSetting
 from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config.budget import parse_budget
 from factsweep.pipeline.config.run import Run
@@ -29,7 +29,7 @@ from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand
-from factsweep.pipeline.stages.external_answers import GivenAnswers, Unanswered
+from factsweep.pipeline.stages.external_answers import GivenAnswers, UnansweredPrompts
 from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase, label_warnings
 from factsweep.pipeline.stages.match import Match
 from factsweep.pipeline.stages.question import Answer, Question, room
@@ -46,7 +46,7 @@ class Branch:
     """
 
     weights: Weights
-    setting: Asked
+    setting: PromptSetting
     facts: Artifact
     prompts: Artifact
     admitted: Artifact
@@ -242,7 +242,7 @@ def check_budget(run: Run) -> None:
         )
 
 
-def asking(run: Run, setting: Asked) -> tuple[Step, ...]:
+def asking(run: Run, setting: PromptSetting) -> tuple[Step, ...]:
     """The steps to the prompts of a setting, which come last; they need no model."""
     prompts = _prompts(run, setting, _sources(run))
     return (*prompts.after, prompts)
@@ -257,7 +257,7 @@ def _sources(run: Run) -> tuple[Step, ...]:
     return tuple(_step(run, stage) for stage in stages)
 
 
-def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
+def _prompts(run: Run, setting: PromptSetting, sources: tuple[Step, ...]) -> Step:
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
     values_in = (
@@ -272,7 +272,9 @@ def _prompts(run: Run, setting: Asked, sources: tuple[Step, ...]) -> Step:
 _Answers = tuple[Step, Step, Step | None, tuple[Step, ...]]
 
 
-def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weights) -> Branch:
+def _branch(
+    run: Run, setting: PromptSetting, sources: tuple[Step, ...], weights: Weights
+) -> Branch:
     method, samples, facts = run.benchmark.method, run.decoding.samples, sources[0].artifact
     has_samples = run.answers is None and "samples" in run.method.ask.ability.extra_tables
     n_sampled = samples.n_prompts if has_samples and samples.n_answers else 0
@@ -321,7 +323,7 @@ def _branch(run: Run, setting: Asked, sources: tuple[Step, ...], weights: Weight
     )
 
 
-def _plan_answers(run: Run, setting: Asked, prompts: Step, weights: Weights) -> _Answers:
+def _plan_answers(run: Run, setting: PromptSetting, prompts: Step, weights: Weights) -> _Answers:
     sources, ability = [step.artifact for step in prompts.after], run.method.ask.ability
     if ability == FILL:
         questions = generate.masked_questions(run, sources[0])
@@ -350,10 +352,10 @@ def _plan_answers(run: Run, setting: Asked, prompts: Step, weights: Weights) -> 
     )
 
 
-def _plan_external_answers(run: Run, setting: Asked, prompts: Step) -> _Answers:
+def _plan_external_answers(run: Run, setting: PromptSetting, prompts: Step) -> _Answers:
     source = Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact
     answers = GivenAnswers(*source, run.decoding.stop, bool(run.model.thinking))
-    return _step(run, Unanswered(answers), prompts), _step(run, answers, prompts), None, ()
+    return _step(run, UnansweredPrompts(answers), prompts), _step(run, answers, prompts), None, ()
 
 
 def _step(run: Run, stage: Stage, *after: Step) -> Step:

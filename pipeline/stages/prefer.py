@@ -10,7 +10,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.preference import (
     BeamsRequest,
-    Preferred,
+    PreferenceResult,
     PreferRequest,
     Preferrer,
     Search,
@@ -21,7 +21,7 @@ from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, sets_of
-from factsweep.pipeline.stages.question import Answered, Question, Questions, Task, room
+from factsweep.pipeline.stages.question import AnswerRow, Question, Questions, Task, room
 from factsweep.pipeline.storage.artifact import Artifact
 
 _CLOZES_AT_ONCE = 256
@@ -47,10 +47,10 @@ class Chance(Task):
 
     def answer_rows(
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """The chances of each pair, in order of completion."""
         requests_by_prompt = dict(self._requests(rows, tokenizer))
-        results: dict[str, dict[str, Preferred]] = {name: {} for name in requests_by_prompt}
+        results: dict[str, dict[str, PreferenceResult]] = {name: {} for name in requests_by_prompt}
         yield from (
             _build_answer(name, {}) for name, some in requests_by_prompt.items() if not some
         )
@@ -97,12 +97,12 @@ class Chance(Task):
             yield row["prompt_id"], list(requests)
 
 
-def _build_answer(prompt_id: str, results: Mapping[str, Preferred]) -> Answered:
+def _build_answer(prompt_id: str, results: Mapping[str, PreferenceResult]) -> AnswerRow:
     values: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     for name in sorted(results):
         values[name.rsplit("/", 2)[1]].append(results[name].answer.open_logprob)
     n_read = sum(preferred.n_prompt_tokens for preferred in results.values())
-    return Answered.single(prompt_id, values, read=n_read)
+    return AnswerRow.single(prompt_id, values, read=n_read)
 
 
 def questions(run: Run, setting: Any, sources: Sequence[Artifact], prompts: Artifact) -> Questions:
@@ -138,7 +138,7 @@ class Prefer(Task):
 
     def answer_rows(
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """The preferences behind each cloze, in order of completion."""
         for result in engine.preferences(self._requests(rows, tokenizer)):
             right = {name: getattr(result.answer, name) for name in (*_SCORES, "open_logprob")}
@@ -148,7 +148,7 @@ class Prefer(Task):
                 for distractor in result.distractors
             ]
             answer = {**right, "distractors": wrong}
-            yield Answered.single(result.request_id, answer, read=result.n_prompt_tokens)
+            yield AnswerRow.single(result.request_id, answer, read=result.n_prompt_tokens)
 
     def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
         ending = ending_tokens(tokenizer, self.ending)
@@ -194,7 +194,7 @@ class Continue(Task):
 
     def answer_rows(
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """The continuations of each cloze, in order of completion."""
         ids = self.token_ids(tokenizer, rows["text"].to_list())
         size = self.width, self.max_tokens, self.top_tokens
@@ -206,4 +206,4 @@ class Continue(Task):
             names = ("texts", "logprobs", "top_tokens")
             answer = {name: list(getattr(beams, name)) for name in names}
             n_read, n_written = beams.n_prompt_tokens, beams.n_tokens
-            yield Answered.single(beams.request_id, answer, read=n_read, written=n_written)
+            yield AnswerRow.single(beams.request_id, answer, read=n_read, written=n_written)

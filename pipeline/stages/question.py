@@ -28,7 +28,7 @@ LOADED = (
 )
 
 
-class Answered(NamedTuple):
+class AnswerRow(NamedTuple):
     """A row of the answers' table, and its counts."""
 
     row: dict[str, Any]
@@ -39,7 +39,7 @@ class Answered(NamedTuple):
     @classmethod
     def single(
         cls, prompt_id: str, answer: Row, *, read: int, cached: int = 0, written: int = 0
-    ) -> "Answered":
+    ) -> "AnswerRow":
         """One answer to a prompt, and its tokens."""
         tokens = {"prompt_tokens": read, "cached_tokens": cached, "output_tokens": written}
         return cls({"prompt_id": prompt_id, **answer}, {"prompts": 1, "answers": 1, **tokens})
@@ -68,7 +68,7 @@ class Task:
 
     def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Any, tokenizer: Any
-    ) -> Iterator[Answered]:
+    ) -> Iterator[AnswerRow]:
         """An answer for each row (a prompt with its text), in order of completion.
 
         A group is taken just before the last rows of the previous one.
@@ -76,7 +76,7 @@ class Task:
         for rows in groups:
             yield from self.answer_rows(rows, engine, tokenizer)
 
-    def answer_rows(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[Answered]:
+    def answer_rows(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[AnswerRow]:
         """An answer for each row of a group, in order of completion."""
         raise NotImplementedError
 

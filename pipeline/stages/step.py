@@ -19,7 +19,7 @@ from factsweep.pipeline.storage.integrity import (
     quarantine_all,
 )
 from factsweep.pipeline.storage.lease import Lease
-from factsweep.pipeline.storage.store import Stored, digest
+from factsweep.pipeline.storage.store import StoredFile, digest
 
 _COST = "cost.json"
 
@@ -49,7 +49,7 @@ class Sharing(Protocol):
         """Have `work` make and publish all parts (by their number of prompts) in some processes."""
 
 
-class Alone:
+class SingleProcess:
     """This process makes all parts."""
 
     core_seconds = 0.0
@@ -60,12 +60,12 @@ class Alone:
             work(list(parts))
 
 
-class Shared(ABC):
+class ShardedStage(ABC):
     """A stage whose artifact has independent parts."""
 
     def make(self, artifact: Artifact) -> None:
         """Compute all parts in this process, and publish them."""
-        self.make_shared(artifact, Alone())
+        self.make_shared(artifact, SingleProcess())
 
     @abstractmethod
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
@@ -94,10 +94,10 @@ class Step:
         if self.artifact.is_complete():
             return
         self.check()
-        artifact, sharing = replace(self.artifact, lease=lease), sharing or Alone()
+        artifact, sharing = replace(self.artifact, lease=lease), sharing or SingleProcess()
         check_inputs(artifact, [step.artifact for step in self.after])
         with note_time(artifact, sharing):
-            if isinstance(self.stage, Shared):
+            if isinstance(self.stage, ShardedStage):
                 self.stage.make_shared(artifact, sharing)
             else:
                 self.stage.make(artifact)
@@ -160,5 +160,5 @@ def read_cost(artifact: Artifact) -> dict[str, Any]:
         if not isinstance(cost[name], type_):
             file = f"{artifact.folder}/{_COST}"
             place = artifact.store.where(file)
-            raise Stored(place, file).damaged_file_error(f"says {name} {cost[name]!r}")
+            raise StoredFile(place, file).damaged_file_error(f"says {name} {cost[name]!r}")
     return cost

@@ -29,8 +29,8 @@ from factsweep.pipeline.storage import manifest as manifests
 from factsweep.pipeline.storage import shard as shards
 from factsweep.pipeline.storage.lease import Lease
 from factsweep.pipeline.storage.manifest import Entry, Manifest
-from factsweep.pipeline.storage.shard import Counts, Footer, Place
-from factsweep.pipeline.storage.store import Store, Stored, to_json
+from factsweep.pipeline.storage.shard import Counts, Footer, ShardPlace
+from factsweep.pipeline.storage.store import Store, StoredFile, to_json
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Artifact:
         categories: Sequence[str] = (),
     ) -> pl.DataFrame:
         """A published shard, checked as a whole; `columns` and `categories` as in `shard.rows`."""
-        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        place = ShardPlace(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         if not self._manifests and not self.is_complete():
             return shards.decode(content, place, file, columns, categories)
@@ -239,16 +239,16 @@ class Artifact:
 
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
         """A finished part of an open shard, and its counts."""
-        place = Place(table, self.fingerprint, f"{folder}/{name}")
+        place = ShardPlace(table, self.fingerprint, f"{folder}/{name}")
         content, file = self._content(place)
         footer = shards.check(content, place, file)
         return shards.rows(content, table, file, validate=True), footer.counts
 
-    def _file(self, name: str) -> Stored:
+    def _file(self, name: str) -> StoredFile:
         name = f"{self.folder}/{name}"
-        return Stored(self.store.where(name), name)
+        return StoredFile(self.store.where(name), name)
 
-    def _content(self, place: Place) -> tuple[bytes, Stored]:
+    def _content(self, place: ShardPlace) -> tuple[bytes, StoredFile]:
         """The content of a shard's file."""
         file = self._file(f"{place.shard}.parquet")
         try:
@@ -279,7 +279,7 @@ class Artifact:
 
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
         """The rows and counts of a shard, or of a chunk in a folder, without reading its rows."""
-        place = Place(table, self.fingerprint, f"{folder or table}/{shard}")
+        place = ShardPlace(table, self.fingerprint, f"{folder or table}/{shard}")
         file = self._file(f"{place.shard}.parquet")
         try:
             return shards.footer_of(self.store, place, file)
@@ -304,7 +304,7 @@ class Artifact:
         self, table: str, shard: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> pl.DataFrame:
         """Like `write`, but encodes first; use it when the shard is probably new."""
-        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        place = ShardPlace(table, self.fingerprint, f"{table}/{shard}")
         content, footer = shards.pack(frame, place, counts)
         is_ours = self.put_new(f"{place.shard}.parquet", content)
         self._written[table][shard] = _entry(content, footer) if is_ours else None
@@ -356,7 +356,7 @@ class Artifact:
         self, table: str, folder: str, name: str, frame: pl.DataFrame, counts: Counts | None = None
     ) -> None:
         """Publish a finished part of an open shard: rows of `table` in a folder of their own."""
-        place = Place(table, self.fingerprint, f"{folder}/{name}")
+        place = ShardPlace(table, self.fingerprint, f"{folder}/{name}")
         self.put(f"{place.shard}.parquet", shards.encode(frame, place, counts))
 
     def begin(self) -> None:
@@ -414,7 +414,7 @@ class Artifact:
         return cast(dict[str, Entry], {**entries, **dict(zip(unread, read_entries, strict=True))})
 
     def _read_entry(self, table: str, shard: str) -> Entry:
-        place = Place(table, self.fingerprint, f"{table}/{shard}")
+        place = ShardPlace(table, self.fingerprint, f"{table}/{shard}")
         content, file = self._content(place)
         return _entry(content, shards.check(content, place, file))
 

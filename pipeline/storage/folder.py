@@ -17,7 +17,7 @@ _FIX = "; remove it, then run again."  # in a store of artifacts as in results
 
 
 class Folder:
-    """The files below a folder, with the methods of `Remote`."""
+    """The files below a folder, with the methods of `ObjectStore`."""
 
     is_near = True
     drops_at_once = False

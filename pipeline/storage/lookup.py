@@ -9,7 +9,7 @@ from factsweep.operators.errors import DamagedFileError, InputError, Unavailable
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.storage.artifact import Artifact, Recipe, differences
-from factsweep.pipeline.storage.store import Store, Stored
+from factsweep.pipeline.storage.store import Store, StoredFile
 
 
 def open_artifact(store: Store, folder: str) -> Artifact:
@@ -36,7 +36,7 @@ def locate_artifact(store: Store, folder: str) -> Artifact:
 def read_recipe(store: Store, folder: str) -> Recipe:
     """The recipe of the artifact in a folder; a FileNotFoundError if there is none."""
     name = f"{folder}/recipe.json"
-    file = Stored(store.where(name), name)
+    file = StoredFile(store.where(name), name)
     content = store.get_json(name)
     try:
         recipe = build(Recipe, content, "")

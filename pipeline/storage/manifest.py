@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from factsweep.operators.methods.method import ABILITIES
-from factsweep.pipeline.storage.store import Stored, digest, from_json, to_json
+from factsweep.pipeline.storage.store import StoredFile, digest, from_json, to_json
 
 NAME = "manifest.json"
 # Engines may answer differently when asked again; all other stages are deterministic.
@@ -88,7 +88,7 @@ _MANIFEST = TypeAdapter(Manifest)
 @lru_cache(maxsize=8)  # an engine reads the manifest of its prompts once per shard
 def parse_manifest(text: bytes, artifact: str, path: str) -> Manifest:
     """Parse the manifest of an artifact; a DamagedFileError if it is none of this artifact."""
-    file = Stored(path, f"{artifact}/{NAME}")
+    file = StoredFile(path, f"{artifact}/{NAME}")
     from_json(text, file)
     try:
         manifest = _MANIFEST.validate_json(text, strict=True)

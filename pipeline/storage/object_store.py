@@ -76,7 +76,7 @@ class File(NamedTuple):
     written: float
 
 
-class Refused:
+class TransientErrors:
     """Counts transient errors of servers, in all threads of a process."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class Refused:
             self.times += 1
 
 
-REFUSED = Refused()
+REFUSED = TransientErrors()
 
 
-class Remote:
+class ObjectStore:
     """The files below a URL: s3://[key:secret@]bucket/folder, gs://[anonymous@]… or az://….
 
     Without credentials in the URL, those of the environment or of the machine are used. Requests

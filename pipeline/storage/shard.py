@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from factsweep.operators.errors import reason
 from factsweep.operators.schemas import SCHEMAS, conform
-from factsweep.pipeline.storage.store import Store, Stored, from_json, to_json
+from factsweep.pipeline.storage.store import Store, StoredFile, from_json, to_json
 
 Counts = Mapping[str, int | float | str]
 
@@ -22,11 +22,11 @@ _FOOTER = b"factsweep"
 _END_BYTES = 2**16  # more than the metadata of most shards
 
 
-class Place(NamedTuple):
+class ShardPlace(NamedTuple):
     """The place of a shard: its table, its artifact, and its name in there.
 
-    >>> Place("prompts", "0123456789abcdef", "prompts/P36.0000")
-    Place(table='prompts', fingerprint='0123456789abcdef', shard='prompts/P36.0000')
+    >>> ShardPlace("prompts", "0123456789abcdef", "prompts/P36.0000")
+    ShardPlace(table='prompts', fingerprint='0123456789abcdef', shard='prompts/P36.0000')
     """
 
     table: str
@@ -51,12 +51,14 @@ def numbers(counts: Counts) -> dict[str, float]:
     return {name: value for name, value in counts.items() if not isinstance(value, str)}
 
 
-def encode(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> bytes:
+def encode(frame: pl.DataFrame, place: ShardPlace, counts: Counts | None = None) -> bytes:
     """A shard in the canonical schema: the same bytes for the same rows, and the footer."""
     return pack(frame, place, counts)[0]
 
 
-def pack(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> tuple[bytes, Footer]:
+def pack(
+    frame: pl.DataFrame, place: ShardPlace, counts: Counts | None = None
+) -> tuple[bytes, Footer]:
     """The result of `encode`, and the footer."""
     from pyarrow.parquet import ParquetWriter
 
@@ -73,8 +75,8 @@ def pack(frame: pl.DataFrame, place: Place, counts: Counts | None = None) -> tup
 
 def decode(
     content: bytes,
-    place: Place,
-    file: Stored,
+    place: ShardPlace,
+    file: StoredFile,
     columns: Sequence[str] | None = None,
     categories: Sequence[str] = (),
 ) -> pl.DataFrame:
@@ -83,7 +85,7 @@ def decode(
     return rows(content, place.table, file, columns, categories, validate=True)
 
 
-def check(content: bytes, place: Place, file: Stored) -> Footer:
+def check(content: bytes, place: ShardPlace, file: StoredFile) -> Footer:
     """Check the place and the checksum of a shard; returns its footer."""
     footer = read_footer(pa.BufferReader(content), place, file)
     # The length of the footer is in the last 8 bytes.
@@ -96,7 +98,7 @@ def check(content: bytes, place: Place, file: Stored) -> Footer:
 def rows(
     content: bytes,
     table: str,
-    file: Stored,
+    file: StoredFile,
     columns: Sequence[str] | None = None,
     categories: Sequence[str] = (),
     *,
@@ -138,7 +140,7 @@ def _as_categories(column: pa.ChunkedArray, name: str) -> pl.Series:
     return texts.cast(kind).gather(pl.Series(coded.indices, dtype=pl.UInt32))
 
 
-def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
+def read_footer(content: pa.NativeFile, place: ShardPlace, file: StoredFile) -> Footer:
     """The footer of a shard of this place, read without its rows."""
     from pyarrow.parquet import read_metadata
 
@@ -147,7 +149,7 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
         text = (metadata.metadata or {}).get(_FOOTER)
     if text is None:
         raise file.damaged_file_error("is Parquet of something else")
-    footer_file = Stored(f"the footer of {file.where}", file.name)
+    footer_file = StoredFile(f"the footer of {file.where}", file.name)
     footer = from_json(text, footer_file, "counts", "content")
     for field, expected in {**place._asdict(), "rows": metadata.num_rows}.items():
         if (value := footer.get(field)) != expected:
@@ -157,7 +159,7 @@ def read_footer(content: pa.NativeFile, place: Place, file: Stored) -> Footer:
     return Footer(metadata.num_rows, cast(Counts, footer["counts"]), str(footer["content"]))
 
 
-def footer_of(store: Store, place: Place, file: Stored) -> Footer:
+def footer_of(store: Store, place: ShardPlace, file: StoredFile) -> Footer:
     """The footer of a shard, read from the end of its file; a FileNotFoundError if it is gone."""
     end = store.get(str(file.name), _END_BYTES)
     if len(end) == _END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > _END_BYTES:
@@ -166,7 +168,7 @@ def footer_of(store: Store, place: Place, file: Stored) -> Footer:
 
 
 @contextmanager
-def _whole(file: Stored) -> Iterator[None]:
+def _whole(file: StoredFile) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, ValueError, OSError) as error:

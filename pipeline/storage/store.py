@@ -18,14 +18,14 @@ from factsweep.operators.errors import DamagedFileError, InputError, Unavailable
 from factsweep.operators.wording.redaction import redactor
 from factsweep.pipeline.config.folders import is_url
 from factsweep.pipeline.storage.folder import Folder
-from factsweep.pipeline.storage.object_store import ATTEMPTS, File, Remote
+from factsweep.pipeline.storage.object_store import ATTEMPTS, File, ObjectStore
 
 # The last part of messages on damaged files: in a store of artifacts, and in results.
 REPAIR = "; `factsweep verify --all --repair` quarantines it, and the next run recomputes it."
 RERUN = "; run again: it is rewritten."
 
 
-class Stored(NamedTuple):
+class StoredFile(NamedTuple):
     """A file: its path or URL in messages, and its name in its store (None: a results file)."""
 
     where: str
@@ -53,7 +53,7 @@ def to_json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=1).encode()
 
 
-def from_json(text: bytes, file: Stored, *fields: str, fix: str = REPAIR) -> dict[str, Any]:
+def from_json(text: bytes, file: StoredFile, *fields: str, fix: str = REPAIR) -> dict[str, Any]:
     """Parse a JSON file that must have these fields.
 
     Raises:
@@ -93,11 +93,11 @@ class Store:
     root: str
 
     @cached_property
-    def _files(self) -> Folder | Remote:
+    def _files(self) -> Folder | ObjectStore:
         scheme, _, path = self.root.rpartition("://")
         if scheme in ("", "file"):
             return Folder(Path(path).absolute())
-        return Remote(self.root)
+        return ObjectStore(self.root)
 
     def free(self) -> int | None:
         """The free bytes of the disk of a folder; None for a URL."""
@@ -156,7 +156,7 @@ class Store:
             FileNotFoundError: there is no file of that name.
             DamagedFileError: it is not valid JSON, or lacks a field.
         """
-        return from_json(self.get(name), Stored(self.where(name), name), *fields, fix=fix)
+        return from_json(self.get(name), StoredFile(self.where(name), name), *fields, fix=fix)
 
     def each(self, ask: Callable[[T], R], items: Collection[T]) -> list[R]:
         """The results of a request per item; sent to an object store in parallel."""

@@ -30,14 +30,14 @@ from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import baseline, past_runs
 from factsweep.pipeline.results.baseline import Baseline
-from factsweep.pipeline.results.compare import Compared, Comparison, compare_runs
+from factsweep.pipeline.results.compare import ComparedRuns, Comparison, compare_runs
 from factsweep.pipeline.results.compare import settings as comparison_settings
 from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.artifact import differences
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies import study
-from factsweep.pipeline.studies.study import Member, Study, Written, ask_members
+from factsweep.pipeline.studies.study import Member, Study, StudyFile, ask_members
 
 EXIT_CODES: Mapping[Outcome, int] = {
     "improvement": 0,
@@ -67,7 +67,7 @@ class Nightly:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSetting:
     """The verdict on one setting, and its evidence."""
 
     run: str
@@ -91,7 +91,7 @@ class Night:
     outcome: Outcome
     baseline: Baseline | None
     changed: tuple[str, ...]
-    settings: tuple[Judged, ...]
+    settings: tuple[JudgedSetting, ...]
 
     @property
     def exit_code(self) -> Literal[0, 3, 4]:
@@ -173,7 +173,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     )
     results = members[0].run.results
     accepted = next(reversed(baseline.history(label(name), results)), None)
-    if failures := ask_members(Study(name, Written(()), members)):
+    if failures := ask_members(Study(name, StudyFile(()), members)):
         worst = max((failure.error for failure in failures), key=lambda error: error.exit_code)
         text = " ".join(f"{failure.label}: {failure.error}" for failure in failures)
         raise type(worst)(text) from worst
@@ -217,7 +217,7 @@ def _pair(member: Member, accepted: Baseline | None) -> _Pair:
     return _Pair(member.label, run, tonight, against, earlier)
 
 
-def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterator[Judged]:
+def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterator[JudgedSetting]:
     name, settings = pair.run.name, set[str]()
     if pair.against is None:
         cause = f"no baseline of {pair.subject} is accepted yet"
@@ -234,14 +234,14 @@ def _judge_run(pair: _Pair, nightly: Nightly, comparison: Comparison) -> Iterato
             yield _judge_setting(pair, result, nightly.max_flip_rate)
     for setting in pair.tonight:
         if setting not in settings:
-            yield Judged(name, setting, "not enough evidence", cause, pair.against)
+            yield JudgedSetting(name, setting, "not enough evidence", cause, pair.against)
 
 
 def _relations(branches: Mapping[str, PastBranch]) -> set[str]:
     return {relation for branch in branches.values() for relation in branch.relations}
 
 
-def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judged:
+def _judge_setting(pair: _Pair, result: ComparedRuns, max_flip_rate: float) -> JudgedSetting:
     setting = result.pair.title
     outcome, cause = judge(result, max_flip_rate)
     folder, _, name = pair.run.name.partition("/")
@@ -249,7 +249,7 @@ def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judge
     store = Store(below(pair.run.results, folder))
     write_report(store, result.report)
     earlier, tonight = (branches[setting].answers for branches in (pair.earlier, pair.tonight))
-    return Judged(
+    return JudgedSetting(
         run=pair.run.name,
         setting=setting,
         outcome=outcome,
@@ -263,7 +263,7 @@ def _judge_setting(pair: _Pair, result: Compared, max_flip_rate: float) -> Judge
     )
 
 
-def judge(result: Compared, max_flip_rate: float) -> tuple[Outcome, str]:
+def judge(result: ComparedRuns, max_flip_rate: float) -> tuple[Outcome, str]:
     """The verdict, unless the two were asked differently, or decoding cannot be trusted."""
     lines = (*result.pair.prompt_differences, *result.pair.departures)
     if departures := [line for line in lines if not line.startswith(_SOFTWARE)]:

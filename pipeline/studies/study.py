@@ -13,7 +13,7 @@ from factsweep.operators.errors import FactsweepError, InputError, StoppedError
 from factsweep.operators.tables.comparison import PLACE
 from factsweep.operators.wording import safe_names, suggestion
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.compose import Expanded, expand_runs
+from factsweep.pipeline.config.compose import ExpandedRun, expand_runs
 from factsweep.pipeline.config.literal_overrides import quote
 from factsweep.pipeline.config.recipe import NoNumber, Text, build
 from factsweep.pipeline.config.run import Run
@@ -37,7 +37,7 @@ _TABLE_KEYS = ("model=", "model.adapter=", "prompt", "benchmark")
 
 
 @dataclass(frozen=True)
-class Written:
+class StudyFile:
     """A study file (conf/study/<name>.yaml).
 
     `axis` is size, date, step, language or a field of a run; null keeps the order of the runs. With
@@ -82,7 +82,7 @@ class Study:
     """The runs of a study in the order of its axis."""
 
     name: str
-    plan: Written
+    plan: StudyFile
     members: tuple[Member, ...]
 
     @property
@@ -114,7 +114,7 @@ class Study:
 def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     """The study of that name in conf/study/, with overrides for each of its runs, or a new one.
 
-    `changes` are fields of `Written` that take the place of those in the file.
+    `changes` are fields of `StudyFile` that take the place of those in the file.
 
     Raises:
         InputError: there is none and the overrides give one run alone, or a run cannot be.
@@ -123,7 +123,7 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     paths = folders.files("study")
     fields = {key: value for key, value in changes.items() if value is not None}
     content = folders.content(paths[name]) if name in paths else {"runs": []}
-    plan = build(Written, {**content, **fields}, f"study {name}")
+    plan = build(StudyFile, {**content, **fields}, f"study {name}")
     runs = combine_overrides([*plan.runs, *overrides])
     if name not in paths and len(runs) == 1:
         load(runs[0].overrides)  # names an override that it cannot read
@@ -140,7 +140,7 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     return study
 
 
-def combine_overrides(overrides: Sequence[str]) -> list[Expanded]:
+def combine_overrides(overrides: Sequence[str]) -> list[ExpandedRun]:
     """The runs of some overrides; of two values for one key the last one counts.
 
     Raises:
@@ -163,7 +163,7 @@ def with_studies(overrides: Sequence[str]) -> list[str]:
     name, paths = studies[0].partition("=")[2], folders.files("study")
     if name not in paths:
         raise InputError(f"{_absent(name)}.{suggestion(name, paths)}")
-    runs = build(Written, folders.content(paths[name]), f"study {name}").runs
+    runs = build(StudyFile, folders.content(paths[name]), f"study {name}").runs
     return [*runs, *(override for override in overrides if override not in studies)]
 
 
@@ -173,7 +173,7 @@ def _absent(name: str) -> str:
     )
 
 
-def _members(name: str, expanded_runs: Sequence[Expanded], axis: str | None) -> list[Member]:
+def _members(name: str, expanded_runs: Sequence[ExpandedRun], axis: str | None) -> list[Member]:
     named_runs = [_name_run(name, expanded_run) for expanded_run in expanded_runs]
     run_names = [run.name for _, run, _ in named_runs]
     safe_names.check_apart(run_names, f"the runs of {name}:")
@@ -189,7 +189,7 @@ def _members(name: str, expanded_runs: Sequence[Expanded], axis: str | None) -> 
     ]
 
 
-def _name_run(name: str, expanded_run: Expanded) -> tuple[str, Run, tuple[str, ...]]:
+def _name_run(name: str, expanded_run: ExpandedRun) -> tuple[str, Run, tuple[str, ...]]:
     """A run with its label, which is made of the keys that vary, except the seed."""
     varied = {
         key: re.sub(r"[^\w.+-]+", "-", Path(value).name).strip("-")
@@ -243,14 +243,14 @@ def _field(run: Run, path: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedRun:
     """A run that ended without results, and why."""
 
     label: str
     error: FactsweepError
 
 
-def ask_members(study: Study) -> list[Failed]:
+def ask_members(study: Study) -> list[FailedRun]:
     """Compute the missing parts of each run; a run that fails ends only itself.
 
     A run with a budget asks a part of its prompts, with the nearest run along the axis that has
@@ -270,7 +270,7 @@ def ask_members(study: Study) -> list[Failed]:
             raise
         except FactsweepError as error:
             LOG.error("%s: %s The study continues without it.", member.label, error)
-            failures.append(Failed(member.label, error))
+            failures.append(FailedRun(member.label, error))
     return failures
 
 

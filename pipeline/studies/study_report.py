@@ -38,7 +38,7 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.results import estimates, past_runs
 from factsweep.pipeline.results.compare import compare_main_metric
 from factsweep.pipeline.results.past_runs import PastBranch
-from factsweep.pipeline.results.report import Together, report
+from factsweep.pipeline.results.report import SettingGroup, report
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 from factsweep.pipeline.studies.study import LANGUAGE, Member, Study
@@ -71,7 +71,7 @@ def write(study: Study) -> Findings:
     if study.axis == LANGUAGE and full:
         by_language = languages(past_runs.branches(study.results, full), study.plan.known_share)
 
-    def more(part: Together) -> Report:
+    def more(part: SettingGroup) -> Report:
         report = _together(study, part)
         points.append(report.raw["along"])
         return join_reports(report, by_language)
@@ -109,7 +109,7 @@ def _sort_points(study: Study, points: pl.DataFrame) -> pl.DataFrame:
     return points.with_columns(at=place).sort(*order, maintain_order=True)
 
 
-def _together(study: Study, part: Together) -> Report:
+def _together(study: Study, part: SettingGroup) -> Report:
     """The curve and lives of runs over the same facts by setting; of several seeds, the first."""
     labels = {member.run.name: member.label for member in study.members}
     points, lives_reports = [], list[Report]()

@@ -29,7 +29,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.stages.plan import Plan, build_plan
-from factsweep.pipeline.stages.step import Alone, note_time
+from factsweep.pipeline.stages.step import SingleProcess, note_time
 from tests.pipeline.here import make_here
 
 Settings = Callable[..., Run]
@@ -272,7 +272,7 @@ def _make_timed(plan: Plan) -> None:
     """Make a plan, and note what each artifact took."""
     make_here(plan)
     for step in plan.steps:
-        with note_time(step.artifact, Alone()):
+        with note_time(step.artifact, SingleProcess()):
             pass
 
 

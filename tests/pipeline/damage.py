@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.shard import ShardPlace, encode
 
 Harm = Callable[[Path], None]
 
@@ -39,7 +39,7 @@ def edit_under_the_footer(path: Path) -> None:
 def edit_with_a_new_footer(path: Path) -> None:
     """Change a value, and write the shard as factsweep would."""
     footer = json.loads(pq.read_metadata(path).metadata[b"factsweep"])
-    place = Place(footer["table"], footer["fingerprint"], footer["shard"])
+    place = ShardPlace(footer["table"], footer["fingerprint"], footer["shard"])
     path.write_bytes(encode(edited(pl.read_parquet(path)), place, footer["counts"]))
 
 

@@ -14,9 +14,9 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.decode import answer, publish
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
-from factsweep.pipeline.decoding.progress_counter import Purse
+from factsweep.pipeline.decoding.progress_counter import CostLimit
 from factsweep.pipeline.decoding.remaining_prompts import Work, begin, finish, list_work
 from factsweep.pipeline.inputs.models import tokenizer
 from factsweep.pipeline.stages import facts
@@ -70,17 +70,27 @@ def opened(work: Work) -> OpenShard:
 
 
 def answered_here(
-    work: Work, engine: Any, reads: Any, report: Report, purse: Purse | None = None, again: int = 0
+    work: Work,
+    engine: Any,
+    reads: Any,
+    report: Report,
+    purse: CostLimit | None = None,
+    again: int = 0,
 ) -> OpenShard:
     """Answer the prompts of a shard that have no answer yet; it is not published."""
-    shard, clocked = opened(work), Clocked(engine)
+    shard, clocked = opened(work), TimedEngine(engine)
     shard.begin(clocked, report, again)
     (answered,) = answer(shard, clocked, reads, purse=purse)
     return answered
 
 
 def decode_here(
-    work: Work, engine: Any, reads: Any, report: Report, purse: Purse | None = None, again: int = 0
+    work: Work,
+    engine: Any,
+    reads: Any,
+    report: Report,
+    purse: CostLimit | None = None,
+    again: int = 0,
 ) -> None:
     """Answer the prompts of a shard that have no answer yet, and publish it."""
     publish(answered_here(work, engine, reads, report, purse, again))

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.engines.preference import Preferred, PreferRequest
+from factsweep.operators.engines.preference import PreferenceResult, PreferRequest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
@@ -131,7 +131,7 @@ class Dying(FakeEngine):
         super().__init__()
         self.lives, self.seen = lives, list[str]()
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         for preference in islice(super().preferences(requests), self.lives):
             self.seen.append(preference.request_id)
             self.lives -= 1

@@ -1,8 +1,8 @@
 """A model behind an endpoint as an engine: any server that speaks OpenAI's protocol.
 
-Many requests run at once; how many is learned (`Limit`). The client (`openai`) retries transient
-errors. Errors that last (no such model, no credit, a wrong key) end the run with one sentence; an
-error of one prompt becomes its row with the reason.
+Many requests run at once; `ConcurrencyLimit` learns how many. The client (`openai`) retries
+transient errors. Lasting errors (no such model, no credit, a wrong key) end the run with one
+sentence; an error of one prompt becomes its row with the reason.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.rate_limited_http import (
     RETRIES,
-    Limit,
+    ConcurrencyLimit,
     Retries,
     rate_limited_client,
 )
@@ -43,7 +43,7 @@ from factsweep.operators.engines.endpoint.response_parsing import (
 from factsweep.operators.engines.preference import (
     Branch,
     BranchLogprobs,
-    Preferred,
+    PreferenceResult,
     PreferRequest,
     join_branches,
     preferences,
@@ -53,7 +53,7 @@ from factsweep.operators.engines.protocol import (
     NOT_INSTALLED,
     Answer,
     EngineKind,
-    Refused,
+    RefusedRequest,
     Request,
     Scored,
     ScoreRequest,
@@ -78,7 +78,7 @@ class EndpointEngine:
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
         self._replies = Replies(start.model, start.revision or ANY, start.endpoint.chat)
-        self._limit = Limit(max=start.endpoint.max_concurrent)
+        self._limit = ConcurrencyLimit(max=start.endpoint.max_concurrent)
         self._faults: SimpleQueue[str] = SimpleQueue()
         self._dialect = Dialect(start.model, chat=start.endpoint.chat)
         self._diagnosis = Diagnosis(start, self._key, self._ask)
@@ -88,7 +88,7 @@ class EndpointEngine:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | Refused]:
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer | RefusedRequest]:
         """One answer for each request, or why there is none, in the order they are finished.
 
         Raises:
@@ -96,7 +96,7 @@ class EndpointEngine:
         """
         yield from self._results(requests)
 
-    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | Refused]:
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored | RefusedRequest]:
         """One score for each text, in the order they are finished; or why there is none.
 
         Raises:
@@ -108,7 +108,7 @@ class EndpointEngine:
             self._check_scores(first, "given texts")
             yield from self._results(chain([first], waiting))
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         """One answer for each request, in the order in which they are finished.
 
         Raises:
@@ -123,7 +123,7 @@ class EndpointEngine:
             self._check_scores(requests[0], "given tokens")
         parts = []
         for result in self._results(requests):
-            if isinstance(result, Refused):
+            if isinstance(result, RefusedRequest):
                 raise self._diagnosis.refusal(f"{result.reason}: {result.detail}")
             parts.append((int(result.request_id), result.logprobs))
         return join_branches(branches, parts)
@@ -212,7 +212,7 @@ class EndpointEngine:
 
     async def _answer_or_reason(
         self, request: AnyRequest
-    ) -> Answer | Scored | NextLogprobs | Refused:
+    ) -> Answer | Scored | NextLogprobs | RefusedRequest:
         from openai import OpenAIError
 
         began = time.monotonic()

@@ -28,7 +28,7 @@ _FLAT_ROUNDS = 2  # without more answers per second: a single one may be chance
 
 
 @dataclass
-class Limit:
+class ConcurrencyLimit:
     """The number of concurrent requests: `allowed`.
 
     Times are seconds of a monotonic clock. A round is twice as many answers as requests are
@@ -96,7 +96,7 @@ class Retries:
 RETRIES: ContextVar[Retries] = ContextVar("retries")  # of the request of this task
 
 
-def rate_limited_client(limit: Limit, faults: SimpleQueue[str], timeout_s: float) -> Any:
+def rate_limited_client(limit: ConcurrencyLimit, faults: SimpleQueue[str], timeout_s: float) -> Any:
     """An HTTP client that teaches `limit`; `faults` gets the reason of each failed call."""
     import httpx2
     from openai import DefaultAsyncHttpxClient

@@ -23,7 +23,7 @@ from factsweep.operators.engines.endpoint.response_parsing import (
 )
 from factsweep.operators.engines.protocol import (
     Answer,
-    Refused,
+    RefusedRequest,
     Request,
     Scored,
     ScoreRequest,
@@ -195,7 +195,7 @@ class Diagnosis:
         """The sentence that ends a run."""
         return refusal(self._model, self._endpoint.url, message, fix)
 
-    async def explain(self, request: AnyRequest, error: Exception, began: float) -> Refused:
+    async def explain(self, request: AnyRequest, error: Exception, began: float) -> RefusedRequest:
         """Why a prompt has no answer, if the prompt is to blame.
 
         Raises:
@@ -207,7 +207,9 @@ class Diagnosis:
         if isinstance(error, NoAnswerError):
             usage, reason, fix = error.usage, error.reason, error.fix or FIX
             if reason != "other_model":
-                return Refused(request.request_id, reason, message, usage.prompt, usage.output)
+                return RefusedRequest(
+                    request.request_id, reason, message, usage.prompt, usage.output
+                )
         elif isinstance(error, APIStatusError):
             status, details = error.status_code, f"{error.code} {error.body} {error}"
             if status in range(300, 400):
@@ -218,13 +220,13 @@ class Diagnosis:
             if status not in (408, 409, 429) and status < 500:
                 reason = "bad_request"
                 if _FILTERED.search(details):
-                    return Refused(request.request_id, "content_filter", message)
+                    return RefusedRequest(request.request_id, "content_filter", message)
                 if _TOO_LONG.search(details):
-                    return Refused(request.request_id, "prompt_too_long", message)
+                    return RefusedRequest(request.request_id, "prompt_too_long", message)
         # An answer after this time shows that the server is not to blame.
         since = began if reason == "endpoint_failed" else 0.0
         usage += await self._probe(request, self.refusal(message, fix), since)
-        return Refused(request.request_id, reason, message, usage.prompt, usage.output)
+        return RefusedRequest(request.request_id, reason, message, usage.prompt, usage.output)
 
     async def _probe(self, request: AnyRequest, refusal: InputError, since: float) -> Usage:
         """Ask another prompt, unless the server has answered since; the tokens that it cost.

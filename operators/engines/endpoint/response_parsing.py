@@ -81,7 +81,7 @@ class NoAnswerError(Exception):
         self.reason, self.usage, self.fix = reason, usage, fix
 
 
-class Reading(NamedTuple):
+class ParsedAnswer(NamedTuple):
     """An answer, the thought before it (empty: none), and whether a prompt was removed."""
 
     text: str
@@ -295,7 +295,7 @@ class Replies:
         return names
 
     def _completion(
-        self, request: Request, choice: Reply, reading: Reading, share: Usage
+        self, request: Request, choice: Reply, reading: ParsedAnswer, share: Usage
     ) -> Completion:
         """The answer in the form of an engine's: cut at its stop, with its log-probability."""
         finish = str(choice.finish_reason)
@@ -314,7 +314,7 @@ class Replies:
 
 def read(
     choice: Reply, usage: Usage, *, chat: bool, thinks: bool, prompt: Sequence[str] = ()
-) -> Reading:
+) -> ParsedAnswer:
     """The answer in a choice of a reply, not yet cut at a stop.
 
     `thinks`: a thought in its text is taken out; `prompt`: parts that the text may begin with.
@@ -349,7 +349,7 @@ def read(
                 "the server's own switch in model.engine)"
             )
         raise NoAnswerError("no_text", detail, usage)
-    return Reading(text.lstrip() if thought else text, thought, is_prompt_removed)
+    return ParsedAnswer(text.lstrip() if thought else text, thought, is_prompt_removed)
 
 
 def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:

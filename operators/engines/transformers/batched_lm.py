@@ -15,7 +15,7 @@ from factsweep.operators.engines.preference import (
     BeamsRequest,
     Branch,
     BranchLogprobs,
-    Preferred,
+    PreferenceResult,
     PreferRequest,
     preferences,
 )
@@ -162,7 +162,7 @@ class CandidatesLM:
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
         self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         """One answer for each request, in their order."""
         return preferences(requests, self._read_branches, n_at_once=1, reuses_cloze=True)
 

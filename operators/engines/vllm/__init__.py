@@ -13,7 +13,7 @@ from factsweep.operators.engines.preference import (
     BeamsRequest,
     Branch,
     BranchLogprobs,
-    Preferred,
+    PreferenceResult,
     PreferRequest,
     join_branches,
     preferences,
@@ -46,7 +46,7 @@ _AFTER_THOUGHT = "\n\n"  # as models write it, and their templates where they sk
 _FIRST_STEP = 16  # the first step has this part of vLLM's capacity, the second twice as much
 
 
-class Marks(NamedTuple):
+class ThoughtMarks(NamedTuple):
     """How a thought begins and ends, as text."""
 
     tokenizer: Any
@@ -72,7 +72,7 @@ class Marks(NamedTuple):
         return thought + list(self.tokenizer.encode(closing, add_special_tokens=False))
 
 
-def find_marks(tokenizer: Any, parser: str | None) -> Marks:
+def find_marks(tokenizer: Any, parser: str | None) -> ThoughtMarks:
     """The marks of a parser of vLLM's; null: of the first whose end the vocabulary has.
 
     Raises:
@@ -98,7 +98,7 @@ def find_marks(tokenizer: Any, parser: str | None) -> Marks:
             continue
         vocabulary = tokenizer.get_vocab()
         if start and end and (parser is not None or end in vocabulary):
-            return Marks(tokenizer, start, end)
+            return ThoughtMarks(tokenizer, start, end)
     raise InputError(
         f"model.thinking=on, and no marks of a thought are known for {tokenizer.name_or_path}; "
         f"give model.reasoning_parser: one of {', '.join(names)} that has marks."
@@ -141,7 +141,7 @@ class VllmEngine:
             from vllm.lora.request import LoRARequest
 
             self._lora = LoRARequest(str(start.adapter), 1, str(start.adapter))
-        self._known_marks: Marks | None = None
+        self._known_marks: ThoughtMarks | None = None
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
@@ -200,7 +200,7 @@ class VllmEngine:
             logprobs = [by_token[token].logprob for token, by_token in pairs]
             yield Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         """One answer for each request, in the order in which they are found."""
         return preferences(requests, self._read_branches)
 
@@ -279,7 +279,7 @@ class VllmEngine:
             engine.abort_request(list(running))
 
 
-def _answer_job(request: Request, marks: Marks, index: int, output: Any) -> _Job:
+def _answer_job(request: Request, marks: ThoughtMarks, index: int, output: Any) -> _Job:
     """The job that continues a thought, the one of that index of a request, by the answer."""
     ids = list(output.token_ids)
     thought = marks.thought(ids, output.text, at_length=output.finish_reason == "length")

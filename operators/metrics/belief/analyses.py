@@ -7,12 +7,12 @@ import polars as pl
 
 from factsweep.operators.metrics.belief.answers import (
     By,
-    Condensed,
+    CondensedAnswers,
     consist_terms,
     match_counts,
     share_of_matches,
 )
-from factsweep.operators.metrics.shared.bootstrap import Bootstrapped
+from factsweep.operators.metrics.shared.bootstrap import BootstrapResult
 from factsweep.operators.metrics.shared.rows import Counts, Row, pair_terms, plain_rows, table
 
 _TEMPLATE = ("relation_id", "template_id")
@@ -36,7 +36,7 @@ def template_accuracy(rates: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread_rows(
-    metric: str, condensed: Condensed, counts: Counts, ends: Sequence[str]
+    metric: str, condensed: CondensedAnswers, counts: Counts, ends: Sequence[str]
 ) -> list[Row]:
     """Give min, mean or max (`ends`) over templates of their accuracy, as rows of the table ROWS.
 
@@ -87,7 +87,7 @@ def _subject_terms(answers: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
 
 
 def subject_rows(
-    condensed: Condensed, counts: Counts, estimates: Mapping[str, Bootstrapped]
+    condensed: CondensedAnswers, counts: Counts, estimates: Mapping[str, BootstrapResult]
 ) -> list[Row]:
     r"""Vary one factor and hold the other: rows of the table ROWS, over all and per relation.
 
@@ -140,9 +140,9 @@ def _group_terms(answers: pl.DataFrame, templates: pl.DataFrame, by: By) -> dict
 
 
 def manual_rows(
-    condensed: Condensed,
+    condensed: CondensedAnswers,
     counts: Counts,
-    estimates: Mapping[str, Bootstrapped],
+    estimates: Mapping[str, BootstrapResult],
     templates: pl.DataFrame,
 ) -> list[Row]:
     r"""Compare manual templates with paraphrases: rows of the table ROWS, over all, per relation.
@@ -202,9 +202,9 @@ def analysis_terms(
 
 def analyses(
     names: Collection[Analysis],
-    condensed: Condensed,
+    condensed: CondensedAnswers,
     counts: Counts,
-    estimates: Mapping[str, Bootstrapped],
+    estimates: Mapping[str, BootstrapResult],
     templates: pl.DataFrame,
 ) -> pl.DataFrame:
     """The named analyses as rows of the table ROWS; `estimates` are those of ESTIMATED."""

@@ -1,6 +1,6 @@
 """BELIEF's metrics of answers, and the condensed answers of a few relations.
 
-`Condensed` has a few rows for each pair and each template. It is computed relation by relation and
+`CondensedAnswers` has a few rows for each pair and template. It is computed by relation and
 concatenated, so that memory holds the answers of a few relations.
 """
 
@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import contains, key_length
-from factsweep.operators.metrics.shared.bootstrap import Bootstrapped, bootstrap_ratios
+from factsweep.operators.metrics.shared.bootstrap import BootstrapResult, bootstrap_ratios
 from factsweep.operators.metrics.shared.rows import TERMS, Counts, Metric, count_answers, pair_terms
 from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
@@ -237,7 +237,7 @@ def template_draws(rates: pl.DataFrame, *, n_draws: int, seed: int) -> NDArray[n
     return n_correct / n_pairs
 
 
-class Condensed(NamedTuple):
+class CondensedAnswers(NamedTuple):
     """Each pair's number of answers (PAIRS) and its terms of each metric (NAMED_TERMS).
 
     `rates` are those of `template_rates`.
@@ -257,7 +257,7 @@ class Condensed(NamedTuple):
 
     def estimates(
         self, metrics: Iterable[str], *, seed: int, n_rounds: int
-    ) -> dict[str, Bootstrapped]:
+    ) -> dict[str, BootstrapResult]:
         """Some metrics with their intervals."""
         terms = {metric: self.of(metric) for metric in metrics}
         return bootstrap_ratios(terms, seed=seed, n_rounds=n_rounds)
@@ -273,14 +273,14 @@ class Condensed(NamedTuple):
         return Fluctuation(float(np.ptp(accuracies)), float(accuracies.std()))
 
 
-def condense_terms(answers: pl.DataFrame, terms: Mapping[str, pl.DataFrame]) -> Condensed:
+def condense_terms(answers: pl.DataFrame, terms: Mapping[str, pl.DataFrame]) -> CondensedAnswers:
     """Condense answers and their terms by metric."""
     pairs = answers.group_by(_PAIR).agg(n=pl.len()).cast(PAIRS).sort(_PAIR)
     named_terms = [
         rows.select(pl.lit(metric).alias("metric"), *TERMS.names()).cast(NAMED_TERMS)
         for metric, rows in terms.items()
     ]
-    return Condensed(
+    return CondensedAnswers(
         pairs, pl.concat([NAMED_TERMS.to_frame(), *named_terms]), template_rates(answers)
     )
 

@@ -14,7 +14,7 @@ from factsweep.operators.metrics.belief.answers import (
     FLUCTUATION_SD,
     ONE_WORD_RATIO,
     By,
-    Condensed,
+    CondensedAnswers,
     Draw,
     condense_terms,
     consist_terms,
@@ -33,7 +33,7 @@ from factsweep.operators.metrics.belief.calibration import (
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.shared.bootstrap import (
-    Bootstrapped,
+    BootstrapResult,
     Estimate,
     bootstrap_ratios,
     estimate,
@@ -69,7 +69,7 @@ def condense(
     by: By = "match",
     analyses: Collection[Analysis] = (),
     templates: pl.DataFrame = _NO_TEMPLATES,
-) -> Condensed:
+) -> CondensedAnswers:
     """Condense answers for the metrics and some analyses; `by` is how Consist compares them."""
     # Rows are grouped several times faster by numbers than by texts.
     texts = [
@@ -88,7 +88,7 @@ def condense(
 
 
 def by_part(
-    condensed: Condensed, details: pl.DataFrame, *, seed: int, n_rounds: int
+    condensed: CondensedAnswers, details: pl.DataFrame, *, seed: int, n_rounds: int
 ) -> pl.DataFrame:
     """The metrics of answers by popularity and by sample of the set (table ROWS).
 
@@ -107,13 +107,13 @@ def by_part(
     return table(rows)
 
 
-def answer_rows(counts: Counts, estimates: Mapping[str, Bootstrapped]) -> pl.DataFrame:
+def answer_rows(counts: Counts, estimates: Mapping[str, BootstrapResult]) -> pl.DataFrame:
     """The rows of the metrics of answers (table ROWS); `estimates` are those of ESTIMATED."""
     return table([row for name in ESTIMATED for row in counts.rows(name, estimates[name])])
 
 
 def fluctuation_rows(
-    condensed: Condensed, counts: Counts, draw: Draw, *, seed: int, n_draws: int
+    condensed: CondensedAnswers, counts: Counts, draw: Draw, *, seed: int, n_draws: int
 ) -> pl.DataFrame:
     """The rows of the fluctuation over draws of templates, or of prompts (table ROWS)."""
     values = condensed.fluctuation(draw, seed=seed, n_draws=n_draws)._asdict()

@@ -42,7 +42,7 @@ _ONE, _NONE = pl.lit(1), pl.lit(None)
 _RIGHT = pl.col("correct").cast(pl.Float64)
 
 
-class Shared(NamedTuple):
+class SharedCounts(NamedTuple):
     """How much two runs share, and what only the first or only the second has.
 
     `own` and `other` count the prompts of the first and the second run on the facts of both.
@@ -65,7 +65,7 @@ class Shared(NamedTuple):
     def left_out(self, unit: Unit) -> str:
         """What only the first and only the second has, for a narrow column.
 
-        >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).left_out("prompt")
+        >>> SharedCounts(72, 13, 72, 90, 0, 18, 0, 2).left_out("prompt")
         '0 and 18 prompts'
         """
         return "{:,} and {:,} {}s".format(*self._count_unpaired(unit), unit)
@@ -77,10 +77,10 @@ class Shared(NamedTuple):
     def sentence(self, unit: Unit) -> str:
         """What was paired and what was not, in words.
 
-        >>> Shared(72, 13, 72, 90, 0, 18, 0, 2).sentence("prompt")
+        >>> SharedCounts(72, 13, 72, 90, 0, 18, 0, 2).sentence("prompt")
         '72 prompts of 13 facts, paired by fact, template and name; not paired: 0 prompts of the \
 first, 18 of the second'
-        >>> Shared(0, 13, 72, 36, 72, 38, 0, 1).sentence("fact")
+        >>> SharedCounts(0, 13, 72, 36, 72, 38, 0, 1).sentence("fact")
         '13 facts, paired by fact, with 72 prompts in the first and 36 in the second; not paired: \
 0 facts of the first, 1 of the second'
         """
@@ -95,7 +95,7 @@ first, 18 of the second'
         return f"{paired}; not paired: {only_first} of the first, {second:,} of the second"
 
 
-def count_shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
+def count_shared(first: pl.DataFrame, second: pl.DataFrame) -> SharedCounts:
     """Count what the answers of two runs share; both need prompt_id, relation_id and pair_id."""
     n_prompts = first.join(second, on="prompt_id", how="semi").height
     first_facts, second_facts = (run.select(FACT) for run in in_both(first, second, "fact"))
@@ -104,7 +104,7 @@ def count_shared(first: pl.DataFrame, second: pl.DataFrame) -> Shared:
         *(run.height - n_prompts for run in (first, second)),
         *(run.select(FACT).n_unique() - n_facts for run in (first, second)),
     )
-    return Shared(n_prompts, n_facts, first_facts.height, second_facts.height, *unpaired)
+    return SharedCounts(n_prompts, n_facts, first_facts.height, second_facts.height, *unpaired)
 
 
 def in_both(

@@ -30,7 +30,7 @@ _N_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Bar:
+class VerdictThresholds:
     """The thresholds that a difference must pass to count.
 
     `noise_floor` is the flip rate of the canary, `smallest_difference` the threshold (both in the
@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judge_runs(comparison: pl.DataFrame, bar: Bar) -> Verdict:
+def judge_runs(comparison: pl.DataFrame, bar: VerdictThresholds) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON) that are to decide.
 
     Against a baseline, any regression, over all or in a relation, makes a regression: a gain in one
@@ -100,7 +100,7 @@ def judge_runs(comparison: pl.DataFrame, bar: Bar) -> Verdict:
         unsure = ["The runs have no prompt in common."]
     if unsure:
         return Verdict("not enough evidence", unsure[0])
-    return Verdict(_unchanged(bar), " ".join(overall["reason"][:_N_NAMED]))
+    return Verdict(_no_change(bar), " ".join(overall["reason"][:_N_NAMED]))
 
 
 def _join(reasons: Sequence[str]) -> str:
@@ -109,7 +109,7 @@ def _join(reasons: Sequence[str]) -> str:
     return " ".join([*reasons[:_N_NAMED], *[f"And {n_further} more."] * (n_further > 0)])
 
 
-def judge_rows(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
+def judge_rows(comparison: pl.DataFrame, bar: VerdictThresholds) -> pl.DataFrame:
     """Judge each row of a comparison (columns: COMPARISON) by itself: the table VERDICTS.
 
     With the difference d and m = `bar.margin`, it is
@@ -143,7 +143,7 @@ def judge_rows(comparison: pl.DataFrame, bar: Bar) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=VERDICTS, orient="row")
 
 
-def _judge_row(row: Mapping[str, Any], place: str, bar: Bar) -> Verdict:
+def _judge_row(row: Mapping[str, Any], place: str, bar: VerdictThresholds) -> Verdict:
     difference, low, high = (row[name] for name in ("difference", "ci_low", "ci_high"))
     is_adjusted = row["p_holm"] is not None
     p = row["p_holm" if is_adjusted else "p"]
@@ -154,7 +154,7 @@ def _judge_row(row: Mapping[str, Any], place: str, bar: Bar) -> Verdict:
         reason = f"which exceeds the {margin:.4g} threshold"
         return Verdict(_direction(row["metric"], difference, bar), f"{sentence}, {reason}.")
     if not matters and is_within and row["n_pairs"] >= bar.min_facts:
-        return Verdict(_unchanged(bar), f"{sentence}, within the ±{margin:.4g} tolerance.")
+        return Verdict(_no_change(bar), f"{sentence}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
         reason = "and the interval contains 0"
     elif matters:
@@ -167,17 +167,19 @@ def _judge_row(row: Mapping[str, Any], place: str, bar: Bar) -> Verdict:
     return Verdict("not enough evidence", f"{sentence}, {reason}.")
 
 
-def _direction(metric: str, difference: float, bar: Bar) -> Outcome:
+def _direction(metric: str, difference: float, bar: VerdictThresholds) -> Outcome:
     if not bar.is_baseline:
         return "higher" if difference > 0 else "lower"
     return "improvement" if (difference > 0) == HIGHER_IS_BETTER[metric] else "regression"
 
 
-def _unchanged(bar: Bar) -> Outcome:
+def _no_change(bar: VerdictThresholds) -> Outcome:
     return "no change" if bar.is_baseline else "no difference"
 
 
-def _describe(place: str, difference: float, low: float, high: float, bar: Bar) -> str:
+def _describe(
+    place: str, difference: float, low: float, high: float, bar: VerdictThresholds
+) -> str:
     """A difference with its interval, in words."""
     interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
     verbs = ("fell", "rose") if bar.is_baseline else ("is lower", "is higher")

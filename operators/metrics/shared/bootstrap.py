@@ -43,21 +43,21 @@ class Estimate(NamedTuple):
 UNDEFINED = Estimate(None)
 
 
-class Bootstrapped(NamedTuple):
+class BootstrapResult(NamedTuple):
     """A metric over all pairs and for each relation that has any."""
 
     overall: Estimate
     by_relation: dict[str, Estimate]
 
 
-def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> Bootstrapped:
+def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> BootstrapResult:
     """Estimate a ratio of two sums from the terms of its pairs (columns: `rows.TERMS`)."""
     return bootstrap_ratios({"": terms}, seed=seed, n_rounds=n_rounds)[""]
 
 
 def bootstrap_ratios(
     terms: Mapping[str, pl.DataFrame], *, seed: int, n_rounds: int = 1000
-) -> dict[str, Bootstrapped]:
+) -> dict[str, BootstrapResult]:
     """Estimate several ratios as `bootstrap_ratio` does; common draws are made once."""
     matrices: dict[str, dict[str, FloatArray]] = {}
     for name, terms_of_metric in terms.items():
@@ -70,7 +70,7 @@ def bootstrap_ratios(
         for (name, matrix), rounds in zip(by_name.items(), resampled, strict=True):
             sums[name][relation] = rounds, len(matrix) - 1
     return {
-        name: Bootstrapped(
+        name: BootstrapResult(
             _pool_relations(by_relation.values()),
             {relation: _pool_relations([rounds]) for relation, rounds in by_relation.items()},
         )

@@ -8,7 +8,7 @@ import polars as pl
 
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
-    Bootstrapped,
+    BootstrapResult,
     Estimate,
     bootstrap_ratio,
 )
@@ -55,7 +55,7 @@ class Counts(NamedTuple):
         return Row(variant, name, metric, *estimate, *counts)
 
     def rows(
-        self, metric: str, bootstrapped: Bootstrapped, variant: str | None = None
+        self, metric: str, bootstrapped: BootstrapResult, variant: str | None = None
     ) -> list[Row]:
         """Give the rows of a metric over all relations and over each."""
         slices = (

@@ -45,7 +45,7 @@ class Table:
     without: tuple[Place, ...] = ()
 
 
-class Filled(NamedTuple):
+class FilledTable(NamedTuple):
     """A table of texts, reasons for missing numbers, and the number of measured ones."""
 
     table: pl.DataFrame
@@ -61,7 +61,7 @@ def fill(
     benchmark: str,
     names: Mapping[str, str] = MappingProxyType({}),
     own_only: bool = False,
-) -> Filled:
+) -> FilledTable:
     """The table, filled from the metrics of any number of runs.
 
     Each row is measured, published or their difference (none to other facts). Further models
@@ -87,7 +87,7 @@ def fill(
     if models and not any(row.get("model") in models for row in table.rows):
         # A run of other models lacks no number of a paper's models.
         cells = cells.filter(pl.col("model").is_null() | pl.col("model").is_in(list(models)))
-    return Filled(texts.rename(headings), _missing(cells), n_measured)
+    return FilledTable(texts.rename(headings), _missing(cells), n_measured)
 
 
 def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import pytest
 from factsweep.operators.construction.kamel import (
     LABELS,
     TRIPLES,
-    Built,
+    BuiltSet,
     Sizes,
     build,
     is_named_in,
@@ -30,13 +30,13 @@ def labels(**names: list[str]) -> pl.DataFrame:
     return pl.DataFrame(list({**subjects, **objects, **names}.items()), schema=LABELS, orient="row")
 
 
-def made(*rows: tuple[str, str, str, str | None], **names: list[str]) -> Built:
+def made(*rows: tuple[str, str, str, str | None], **names: list[str]) -> BuiltSet:
     """Of four plain queries of P1 and the rows."""
     plain = [("P1", f"S{i}", "O1", None) for i in range(4)]
     return build(triples(*plain, *rows), labels(**names), QUESTIONS, seed=1, sizes=SIZES)
 
 
-def reasons(built: Built) -> list[tuple[str, str, str, int]]:
+def reasons(built: BuiltSet) -> list[tuple[str, str, str, int]]:
     return built.dropped.rows()
 
 

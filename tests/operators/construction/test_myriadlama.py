@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.construction.kamel import LABELS
-from factsweep.operators.construction.myriadlama import FACTS, Built, build, count_missing
+from factsweep.operators.construction.myriadlama import FACTS, BuiltSet, build, count_missing
 from factsweep.operators.construction.paraphrase import MANUAL, PARAPHRASES
 from factsweep.operators.datasets.myriadlama import facts_from_rows
 from factsweep.operators.errors import InputError
@@ -38,7 +38,7 @@ def made(
     paraphrases: list[tuple[str, str, str]] | None = None,
     manual: list[tuple[str, str]] = MANUALS,
     fits: Callable[[str], bool] | None = None,
-) -> Built:
+) -> BuiltSet:
     return build(
         triples(*facts),
         pl.DataFrame(list(NAMES.items()), schema=LABELS, orient="row"),
@@ -52,7 +52,7 @@ def made(
     )
 
 
-def objects(built: Built, subject: str) -> list[str]:
+def objects(built: BuiltSet, subject: str) -> list[str]:
     (entities,) = built.facts.pairs.filter(subject_id=subject)["objects"].to_list()
     return [entity["object_id"] for entity in entities]
 

@@ -12,7 +12,7 @@ from factsweep.operators.construction.probelm import (
     LABELS,
     SUBCLASS_OF,
     TRIPLES,
-    Built,
+    BuiltGroups,
     Relation,
     build,
     frequencies,
@@ -66,7 +66,7 @@ def made(
     max_groups: int | None = None,
     seed: int = 0,
     **names: list[str],
-) -> Built:
+) -> BuiltGroups:
     after = [*triples, *new]
     return build(
         table(triples),
@@ -80,7 +80,7 @@ def made(
     )
 
 
-def entities(built: Built, slot: str) -> list[tuple[str, int]]:
+def entities(built: BuiltGroups, slot: str) -> list[tuple[str, int]]:
     positive = built.rows.row(0, named=True)
     other = "object" if slot == "subject" else "subject"
     is_same = pl.col(other) == positive[other]

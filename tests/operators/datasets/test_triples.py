@@ -11,7 +11,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics import data_set
 from factsweep.operators.prompts import masked
 from factsweep.operators.prompts.expansion import expand
-from factsweep.operators.prompts.masked import Masked
+from factsweep.operators.prompts.masked import MaskedSetting
 from factsweep.operators.prompts.setting import Setting
 from factsweep.pipeline.inputs import catalog
 from tests.messages import naming
@@ -214,7 +214,7 @@ def test_facts_without_a_label_are_left_out_and_words_agree_with_their_entities(
     for pair, text in one_shot.of("prompts").select("pair_id", "text").iter_rows():
         assert query_by_pair[pair] in text
         assert other[pair] in text
-    (mask,) = masked.expand(facts, Masked(), seed=0)
+    (mask,) = masked.expand(facts, MaskedSetting(), seed=0)
     assert dict(mask.prompts.select("pair_id", "query").iter_rows()) == query_by_pair
     assert mask.content_free is not None
     assert "N/A est né un en [MASK] ." in mask.content_free["query"].to_list()

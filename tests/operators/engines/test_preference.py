@@ -18,8 +18,8 @@ from factsweep.operators.engines.preference import (
     BeamsRequest,
     Branch,
     BranchLogprobs,
-    Plausible,
-    Preferred,
+    EntityScore,
+    PreferenceResult,
     PreferRequest,
     Search,
     join_branches,
@@ -91,7 +91,7 @@ def ask(cloze: Sequence[int], trie: Trie, search: Any, n: int, **options: Any) -
     return PreferRequest("x", cloze, trie, ENDING, first, search, n, order, **options)
 
 
-def plain(model: Any, cloze: Sequence[int], labels: Labels) -> dict[str, Plausible]:
+def plain(model: Any, cloze: Sequence[int], labels: Labels) -> dict[str, EntityScore]:
     """The plausibility of each entity, a plain pass over each whole text."""
     by_entity: dict[str, list[tuple[float, float, str, int]]] = {}
     for name, path in sorted(set(labels)):
@@ -103,14 +103,16 @@ def plain(model: Any, cloze: Sequence[int], labels: Labels) -> dict[str, Plausib
         closed = opened + float(rows[-1, list(ENDING)].logsumexp(0))
         by_entity.setdefault(name.entity_id, []).append((closed, opened, name.label, len(path)))
     return {
-        entity_id: Plausible(
+        entity_id: EntityScore(
             entity_id, log_sum(r[0] for r in rows), log_sum(r[1] for r in rows), *max(rows)[2:]
         )
         for entity_id, rows in by_entity.items()
     }
 
 
-def check(preference: Preferred, expected: dict[str, Plausible], *, within: float = 1e-9) -> None:
+def check(
+    preference: PreferenceResult, expected: dict[str, EntityScore], *, within: float = 1e-9
+) -> None:
     for entity in (preference.answer, *preference.distractors):
         plausible = expected[entity.entity_id]
         assert entity.logprob == pytest.approx(plausible.logprob, abs=within)
@@ -118,7 +120,7 @@ def check(preference: Preferred, expected: dict[str, Plausible], *, within: floa
         assert (entity.label, entity.n_tokens) == (plausible.label, plausible.n_tokens)
 
 
-def most_plausible(expected: dict[str, Plausible], request: PreferRequest) -> list[str]:
+def most_plausible(expected: dict[str, EntityScore], request: PreferRequest) -> list[str]:
     barred = {request.answer_id, *request.left_out}
     order = sorted(expected.values(), key=lambda entity: (-entity.logprob, entity.entity_id))
     return [entity.entity_id for entity in order if entity.entity_id not in barred][: request.n]

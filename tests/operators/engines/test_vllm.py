@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Thinking
-from factsweep.operators.engines.vllm import Marks, VllmEngine
+from factsweep.operators.engines.vllm import ThoughtMarks, VllmEngine
 from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.inputs import models
@@ -120,7 +120,7 @@ def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_rea
     }
     assert free[CHAT].token_ids[-1] == tokenizer.eos_token_id, "it must end its turn"
     for end, prompts in cases.items():
-        monkeypatch.setattr(engine, "_known_marks", Marks(tokenizer, "<think>", end))
+        monkeypatch.setattr(engine, "_known_marks", ThoughtMarks(tokenizer, "<think>", end))
         ids = encode(tokenizer, list(prompts))
         requests = [
             Request(p, i, GREEDY, thinking=Thinking(budget))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.engines.preference import BeamsRequest, Plausible, PreferRequest
+from factsweep.operators.engines.preference import BeamsRequest, EntityScore, PreferRequest
 from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.clozes import ending_tokens
@@ -40,7 +40,7 @@ def asked(tokenizer: Any, search: Any, n: int) -> PreferRequest:
     return PreferRequest("x", behind.token_ids, behind.trie, ending, "Q90", search, n, distractors)
 
 
-def close(entity_: Plausible, other: Plausible) -> bool:
+def close(entity_: EntityScore, other: EntityScore) -> bool:
     numbers = ((entity.logprob, entity.open_logprob) for entity in (entity_, other))
     is_same_label = (entity_.entity_id, entity_.label, entity_.n_tokens) == (
         other.entity_id,

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.estimates.choice import (
+    LatinSquare,
     Relation,
-    Square,
     allot_prompts,
     choose_pairs,
     choose_prompts,
@@ -18,7 +18,7 @@ from factsweep.pipeline.config.budget import Budget
 NAMES = st.lists(st.integers(1, 4), min_size=1, max_size=40)
 
 
-def made(names: list[int], n_templates: int, seed: int = 0) -> Square:
+def made(names: list[int], n_templates: int, seed: int = 0) -> LatinSquare:
     return square(np.array(names), n_templates, seed=seed, relation_id="P1")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.estimates.control import PARTS, Control, controlled_mean, controls, parts
-from factsweep.operators.estimates.crossed import Crossed, FloatArray
+from factsweep.operators.estimates.crossed import CrossedSample, FloatArray
 from factsweep.operators.estimates.means import estimate_mean
 from factsweep.operators.estimates.table import estimates, index_answers
 
@@ -88,12 +88,12 @@ def test_control_of_facts_that_it_did_not_answer_as_a_whole_says_nothing_of_them
     assert control.means[0] == pytest.approx(of_others)
 
 
-def answered(share: float, seed: int) -> tuple[Crossed, FloatArray]:
+def answered(share: float, seed: int) -> tuple[CrossedSample, FloatArray]:
     sample, answers = small().sampled(share, seed)
     return sample, (answers == 0).astype(np.float64)
 
 
-def useless(sample: Crossed, seed: int) -> Control:
+def useless(sample: CrossedSample, seed: int) -> Control:
     rng = np.random.default_rng(seed)
     within = rng.normal(size=(len(sample.fact), len(PARTS)))
     return Control(rng.random(sample.n_facts), within, np.ones(sample.n_facts, np.bool_))
@@ -152,7 +152,7 @@ def test_control_that_was_never_wrong_leaves_the_rule_of_three() -> None:
     assert (high - low) / 2 > 2.8 / len(right)
 
 
-def asked_ids(sample: Crossed) -> list[str]:
+def asked_ids(sample: CrossedSample) -> list[str]:
     """The ids of a sample's prompts, as `named` has them."""
     places = (sample.fact, sample.cell_relation, sample.template, sample.name)
     return [f"t{f:06d}.P{r}.{t:03d}.{n}" for f, r, t, n in zip(*places, strict=True)]

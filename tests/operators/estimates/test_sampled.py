@@ -10,7 +10,7 @@ from _simulation import Made, coverage, estimated, everything, made_up
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from factsweep.operators.estimates.crossed import Crossed
+from factsweep.operators.estimates.crossed import CrossedSample
 from factsweep.operators.estimates.means import (
     ONCE,
     between_facts,
@@ -132,7 +132,9 @@ def test_variance_between_facts_of_unequal_weight_is_without_bias() -> None:
     rng = np.random.default_rng(1)
     zeros, names = np.zeros(40, np.int64), np.array([1, 1, 1, 12] * 10)
     fact = np.repeat(np.arange(8), 2)
-    sample = Crossed(zeros, names, np.array([20]), fact, np.arange(16), np.zeros(16, np.int64))
+    sample = CrossedSample(
+        zeros, names, np.array([20]), fact, np.arange(16), np.zeros(16, np.int64)
+    )
     share = sample.n_prompts / sample.n_prompts.sum()
     table = [between_facts(sample, rng.normal(size=40), share)[0] for _ in range(4000)]
     part = share[:8] / share[:8].sum()
@@ -147,7 +149,7 @@ def test_consist_variance_is_that_over_all_samples_of_a_fact(n: int) -> None:
         return (answers[:, None] == answers).sum(axis=1) - 1.0
 
     zeros, size = np.zeros(len(fact_answers), np.int64), np.array([len(fact_answers)])
-    full_sample = Crossed(
+    full_sample = CrossedSample(
         zeros[:1], zeros[:1] + 1, size, zeros, np.arange(len(fact_answers)), zeros
     )
     samples = [

@@ -9,13 +9,19 @@ import polars as pl
 import pytest
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.pages.fact_browser import EXAMPLES, Asked, Encoded, encode_facts, limits
+from factsweep.operators.pages.fact_browser import (
+    EXAMPLES,
+    Payload,
+    SettingAnswers,
+    encode_facts,
+    limits,
+)
 from factsweep.operators.schemas import empty
 
 FULL_SIZE = {"relations": 41, "pairs": 34_000, "settings": 2}
 
 
-def unpacked(browser: Encoded) -> dict[str, Any]:
+def unpacked(browser: Payload) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(browser.payload)))
     return content
 
@@ -46,7 +52,7 @@ def asked(
     n_replies: int = 5,
     n_examples: int = 4,
     n_samples: int = 3,
-) -> Asked:
+) -> SettingAnswers:
     """What a model might have said: mostly answers of its own."""
     ids = facts.pairs.select("pair_id").with_row_index("i")
     draw = (pl.col("i") * 31 + pl.col("j") * 17 + seed * 13) % 5003
@@ -77,7 +83,7 @@ def asked(
         n=pl.lit(190),
         right=pl.concat_list(pl.lit("x")),
     )
-    return Asked(name, shares, replies, examples.select(EXAMPLES.names()))
+    return SettingAnswers(name, shares, replies, examples.select(EXAMPLES.names()))
 
 
 def test_encoded_small_set_keeps_every_fact_and_text() -> None:

@@ -16,8 +16,8 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import (
     NOTHING,
-    Repeated,
-    Shown,
+    DemonstrationCounts,
+    RepeatedTexts,
     count_demonstrations,
     expand,
     showing,
@@ -194,7 +194,7 @@ def test_mark_any_texts_names_the_first_prompt_of_each(
 
 
 def assert_first_of_each(batches: list[list[tuple[str, str]]]) -> None:
-    repeated, first, number = Repeated(), dict[tuple[str, str], str](), 0
+    repeated, first, number = RepeatedTexts(), dict[tuple[str, str], str](), 0
     for batch in batches:
         expected = list[str | None]()
         ids = [f"p{number + place}" for place in range(len(batch))]
@@ -213,7 +213,9 @@ def test_shown_counts_prompts_with_a_right_object_and_with_the_subject() -> None
     pairs = {"Q1": (["A"], [["x"]]), "Q2": (["B"], [["x"]]), "Q3": (["x"], [["y"]])}
     facts = make_facts({"P1": (["[X] is in [Y]."], pairs)})
     (expansion,) = expand(facts, Setting("template", 2), seed=0)
-    assert count_demonstrations(expansion, facts.pairs) == Shown(objects=2, subjects=1)
+    assert count_demonstrations(expansion, facts.pairs) == DemonstrationCounts(
+        objects=2, subjects=1
+    )
     (expansion,) = expand(facts, ZERO_SHOT, seed=0)
     assert count_demonstrations(expansion, facts.pairs) == NOTHING
 

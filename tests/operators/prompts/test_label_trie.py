@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.prompts.label_trie import Behind, Labels, Name, Trie, cuts_at_blanks
+from factsweep.operators.prompts.label_trie import ClozeLabels, Labels, Name, Trie, cuts_at_blanks
 from factsweep.operators.prompts.tokens import encode
 from tests.messages import naming
 
@@ -45,7 +45,7 @@ def named(labels: list[str]) -> list[Name]:
     return [Name(f"Q{i}", label) for i, label in enumerate(labels)]
 
 
-def texts(behind: Behind) -> dict[str, list[int]]:
+def texts(behind: ClozeLabels) -> dict[str, list[int]]:
     """The whole text of each label, by token ids."""
     trie, by_entity = behind.trie, {}
     for node, names in trie.names.items():

@@ -14,7 +14,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.masked import (
-    Masked,
+    MaskedSetting,
     candidates,
     content_free,
     count_left_out,
@@ -27,7 +27,7 @@ from factsweep.operators.schemas import conform
 from tests.builders import facts as make_facts
 from tests.messages import naming
 
-ALL = Masked()
+ALL = MaskedSetting()
 ZERO_SHOT = Setting("zero-shot", 0)
 
 
@@ -36,7 +36,7 @@ def one_slot(facts: Facts) -> Facts:
     return Facts(facts.relations, facts.templates.filter(slots == 1), facts.pairs)
 
 
-def prompts(facts: Facts, setting: Masked = ALL, seed: int = 0) -> pl.DataFrame:
+def prompts(facts: Facts, setting: MaskedSetting = ALL, seed: int = 0) -> pl.DataFrame:
     return pl.concat(expansion.prompts for expansion in expand(facts, setting, seed=seed))
 
 
@@ -69,7 +69,7 @@ def test_expand_any_facts_ids_and_ranks_are_those_of_zero_shot(
 def test_expand_tables_are_canonical_with_one_empty_context_and_a_template_together(
     mini: Facts,
 ) -> None:
-    for tables in expand(mini, Masked(), seed=0):
+    for tables in expand(mini, MaskedSetting(), seed=0):
         conform(tables.prompts, "prompts")
         conform(tables.contexts, "contexts")
         assert tables.contexts["text"].to_list() == [""]
@@ -87,11 +87,11 @@ def test_expand_same_text_is_shared_within_a_relation_alone() -> None:
 def test_expand_manual_uses_manual_templates_alone_and_each_has_one_slot() -> None:
     pairs = {"Q1": (["A"], [["x"]])}
     facts = make_facts({"P1": (["[X] is [Y].", "[Y]: [X]."], pairs)})
-    assert prompts(facts, Masked("manual"))["template_id"].to_list() == ["P1.000"]
-    assert (Masked().variant, Masked("manual").variant) == (None, "templates=manual")
+    assert prompts(facts, MaskedSetting("manual"))["template_id"].to_list() == ["P1.000"]
+    assert (MaskedSetting().variant, MaskedSetting("manual").variant) == (None, "templates=manual")
     paraphrases = facts.templates.with_columns(origin=pl.lit("paraphrase"))
     with pytest.raises(InputError, match=naming("relation P1")):
-        prompts(Facts(facts.relations, paraphrases, facts.pairs), Masked("manual"))
+        prompts(Facts(facts.relations, paraphrases, facts.pairs), MaskedSetting("manual"))
     with pytest.raises(InputError, match=naming("template P1.000", "2 [Y]")):
         prompts(make_facts({"P1": (["[X] is [Y] and [Y]."], pairs)}))
 

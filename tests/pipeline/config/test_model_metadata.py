@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config import model_metadata
-from factsweep.pipeline.config.model_metadata import Need, check_shared, tensor_parallel
+from factsweep.pipeline.config.model_metadata import MemoryNeed, check_shared, tensor_parallel
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.stages.question import room
@@ -370,12 +370,12 @@ MODEL: dict[str, Any] = {
 }
 H100 = {"device": "cuda", "hardware": "NVIDIA H100 80GB HBM3"}
 # Llama 3: bytes of bfloat16 weights, of the cache per token, and heads of queries and of keys.
-LLAMA_8B = Need(16.1e9, 131_072, 32, 8)
-LLAMA_70B = Need(141.1e9, 327_680, 64, 8)
+LLAMA_8B = MemoryNeed(16.1e9, 131_072, 32, 8)
+LLAMA_70B = MemoryNeed(141.1e9, 327_680, 64, 8)
 
 
-ONE, SIX = Need(80e9, 327_680, 12, 12), Need(80e9, 327_680, 48, 6)
-WHOLE = Need(100e9, 64e9 / model_metadata._TOKENS, 32, 8)  # 64 GB of cache
+ONE, SIX = MemoryNeed(80e9, 327_680, 12, 12), MemoryNeed(80e9, 327_680, 48, 6)
+WHOLE = MemoryNeed(100e9, 64e9 / model_metadata._TOKENS, 32, 8)  # 64 GB of cache
 
 
 @pytest.mark.parametrize(
@@ -395,11 +395,11 @@ WHOLE = Need(100e9, 64e9 / model_metadata._TOKENS, 32, 8)  # 64 GB of cache
         (SIX._replace(weights=141.1e9), {}, None),  # 4 of 6 heads of keys would have no GPU
         (WHOLE, {}, 4),
         (WHOLE._replace(key_heads=1), {}, None),  # one head of keys is copied to every GPU
-        (Need(1.3e12, 70_000, 128, 8), {}, None),
+        (MemoryNeed(1.3e12, 70_000, 128, 8), {}, None),
     ],
 )
 def test_tensor_parallel_is_the_smallest_that_fits_and_divides_the_heads(
-    need: Need, changes: dict[str, Any], expected: int | None
+    need: MemoryNeed, changes: dict[str, Any], expected: int | None
 ) -> None:
     if expected is None:
         with pytest.raises(InputError, match=naming("8 GPUs", "model.pipeline_parallel")):

@@ -24,13 +24,13 @@ from factsweep.pipeline.config.run import Config, Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results.compare import Comparison
 from factsweep.pipeline.studies.night import Nightly
-from factsweep.pipeline.studies.study import Written
+from factsweep.pipeline.studies.study import StudyFile
 from tests.messages import naming
 
 APART = {
     "comparison": Comparison,
     "nightly": Nightly,
-    "study": Written,
+    "study": StudyFile,
 }  # no run is composed of these
 
 

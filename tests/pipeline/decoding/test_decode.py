@@ -18,7 +18,7 @@ from factsweep.operators.errors import ArtifactHeldError, InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import decode, open_shard, remaining_prompts
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
 from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
@@ -256,7 +256,7 @@ def test_engine_waits_for_few_calls_of_a_far_store_between_two_shards(
     own_work = leased(first, writer)
     shards = [opened(item) for item in (own_work, replace(other, artifact=own_work.artifact))]
     far, ticks_at_request = Far(monkeypatch), list[int]()
-    engine = Clocked(FakeEngine(witness=lambda _: ticks_at_request.append(far.ticks)))
+    engine = TimedEngine(FakeEngine(witness=lambda _: ticks_at_request.append(far.ticks)))
     for shard in shards:
         shard.begin(engine, lambda _: False)
         list(decode.answer(shard, engine, tokenizer(prepared.weights)))

@@ -17,7 +17,7 @@ from factsweep.pipeline.config.run import Run, Samples
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding import remaining_prompts
-from factsweep.pipeline.decoding.progress_counter import Purse
+from factsweep.pipeline.decoding.progress_counter import CostLimit
 from factsweep.pipeline.decoding.remaining_prompts import (
     Work,
     list_work,
@@ -206,7 +206,7 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
         remaining_prompts.read_prompts(item)["text"].str.len_bytes().max(),
     )
     assert isinstance(longest, int)
-    purse = Purse(limit=longest + 64 + 100 + 8 * 27.0)
+    purse = CostLimit(limit=longest + 64 + 100 + 8 * 27.0)
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     n_seen = len(script.seen)
@@ -214,7 +214,7 @@ def test_endpoint_spends_no_more_than_it_may_and_says_to_the_token_what_it_spent
     assert purse.spent() == sum_costs(plan) == 27 * n_seen
     assert purse.spent() <= purse.limit
     assert purse.reserved == 0
-    larger = Purse(limit=1e6, spent=sum_costs(plan))
+    larger = CostLimit(limit=1e6, spent=sum_costs(plan))
     decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, larger)
     assert larger.spent() == sum_costs(plan) == 27 * n
     assert max(script.seen.values()) == 1
@@ -283,7 +283,7 @@ def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
     item = next(work_item for work_item in list_work(plan) if work_item.table == "samples")
     longest = remaining_prompts.read_prompts(item)["text"].str.len_bytes().max()
     assert isinstance(longest, int)
-    purse = Purse(limit=25 * (longest + 64.0))
+    purse = CostLimit(limit=25 * (longest + 64.0))
     with pytest.raises(StoppedError, match=naming("max_cost")):
         decode_here(item, engine, models.tokenizer(plan.weights), lambda _: False, purse)
     assert 0 < purse.spent() == sum_costs(plan) <= purse.limit

@@ -13,7 +13,7 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.decoding import engine
 from factsweep.pipeline.decoding import engine as module
-from factsweep.pipeline.decoding.engine import Clocked, build_prompter, hold_gpus
+from factsweep.pipeline.decoding.engine import TimedEngine, build_prompter, hold_gpus
 from tests.messages import naming
 
 
@@ -95,7 +95,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_idle_is_what_passes_while_nothing_is_asked(clock: Clock) -> None:
-    engine = Clocked(Engine(clock))
+    engine = TimedEngine(Engine(clock))
     clock.now += 5  # the first shard is read
     for _ in engine.answers("abc"):
         clock.now += 1  # behind the last answer alone the engine has nothing to do
@@ -107,7 +107,7 @@ def test_idle_is_what_passes_while_nothing_is_asked(clock: Clock) -> None:
 
 
 def test_idle_begins_where_a_caller_drops_what_is_asked(clock: Clock) -> None:
-    engine = Clocked(Engine(clock))
+    engine = TimedEngine(Engine(clock))
     answers = engine.answers("abc")
     next(answers)
     answers.close()
@@ -116,7 +116,7 @@ def test_idle_begins_where_a_caller_drops_what_is_asked(clock: Clock) -> None:
 
 
 def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
-    engine = Clocked(Engine(clock))
+    engine = TimedEngine(Engine(clock))
     answers = engine.answers("abc")
     next(answers)
     clock.now += 7
@@ -124,7 +124,7 @@ def test_idle_of_an_engine_at_work_is_none(clock: Clock) -> None:
 
 
 def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
-    engine = Clocked(Engine(clock))
+    engine = TimedEngine(Engine(clock))
     with ThreadPoolExecutor(1, "another") as another:
         with pytest.raises(RuntimeError, match=naming("thread another_0")):
             another.submit(next, engine.answers("abc")).result()
@@ -132,7 +132,7 @@ def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
         assert next(answers) == "a"
         with pytest.raises(RuntimeError, match="not its own"):
             another.submit(next, answers).result()
-        theirs = another.submit(Clocked, Engine(clock)).result()
+        theirs = another.submit(TimedEngine, Engine(clock)).result()
         assert another.submit(list, theirs.answers("abc")).result() == ["a", "b", "c"]
 
 

@@ -15,7 +15,7 @@ from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
 from factsweep.pipeline.decoding import decode, open_shard, remaining_prompts
 from factsweep.pipeline.decoding.decode import Follow
-from factsweep.pipeline.decoding.engine import Clocked
+from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard, Report
 from factsweep.pipeline.decoding.remaining_prompts import Work, list_work
 from factsweep.pipeline.inputs.models import tokenizer
@@ -62,7 +62,7 @@ def one_after_the_other(
     plan: Plan, items: Sequence[Work], engine: FakeEngine, report: Report = lambda _: False
 ) -> Iterator[OpenShard]:
     """Answer the first, and have the others follow it."""
-    clocked, shards = Clocked(engine), [opened(item) for item in items]
+    clocked, shards = TimedEngine(engine), [opened(item) for item in items]
     for shard in shards:
         shard.begin(clocked, report)
     following = iter(shards[1:])

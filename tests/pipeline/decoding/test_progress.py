@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from factsweep.pipeline.decoding.progress import (
     SHOWN,
-    Bar,
-    Counted,
+    CountLabel,
     Counts,
+    DecodingBar,
     Metrics,
     Pace,
-    Recent,
+    RecentCounts,
     line,
 )
 from factsweep.pipeline.machine.logs import Meter
@@ -31,8 +31,8 @@ def counts(decoded: float) -> Counts:
     return {**READY, "decoded": decoded, "output_tokens": decoded}
 
 
-def lately(decoded: float, seconds: float) -> Recent:
-    return Recent({**counts(decoded), "prompts": decoded / 25}, seconds)
+def lately(decoded: float, seconds: float) -> RecentCounts:
+    return RecentCounts({**counts(decoded), "prompts": decoded / 25}, seconds)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_pace_time_before_an_engine_was_ready_does_not_count() -> None:
     pace.add(0.0, {"engines": 0, "decoded": 0})
     pace.add(500.0, READY)
     pace.add(510.0, counts(100))
-    assert pace.recent() == Recent(pytest.approx({**counts(100), "started": 0}), 10.0)
+    assert pace.recent() == RecentCounts(pytest.approx({**counts(100), "started": 0}), 10.0)
 
 
 def test_pace_slow_beginning_is_forgotten_after_a_minute() -> None:
@@ -116,7 +116,7 @@ def test_pace_tally_restarted_begins_again() -> None:
     pace = Pace()
     for time_s, decoded in ((0.0, 0), (10.0, 100), (20.0, 5), (30.0, 25)):
         pace.add(time_s, counts(decoded))
-    assert pace.recent() == Recent({**counts(20), "started": 0}, 10.0)
+    assert pace.recent() == RecentCounts({**counts(20), "started": 0}, 10.0)
 
 
 def test_pace_is_sure_after_ten_seconds_of_answers() -> None:
@@ -149,7 +149,7 @@ def test_line_time_left_is_what_is_left_at_the_rate_shown(steps: list[tuple[floa
 
 
 def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar(Meter("decode m"), start_s=1800)
+    bar = DecodingBar(Meter("decode m"), start_s=1800)
     bar.show({**ALL, **READY})
     bar.show({**ALL, **counts(900), "answers": 900})
     bar.close()
@@ -160,7 +160,7 @@ def test_bar_closed_after_work_says_what_was_done(capsys: pytest.CaptureFixture[
 
 
 def test_bar_closed_without_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar(Meter("decode m"), start_s=1800)
+    bar = DecodingBar(Meter("decode m"), start_s=1800)
     bar.show({"engines": 0, "decoded": 0})
     bar.close()
     assert capsys.readouterr().err == ""
@@ -201,7 +201,7 @@ EXPECTED = {
 }
 
 
-def exported(metric: Counted) -> str:
+def exported(metric: CountLabel) -> str:
     """Its name in Prometheus."""
     return f"ray_{metric.metric}{'_total' if metric.grows else ''}"
 

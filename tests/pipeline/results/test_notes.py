@@ -15,7 +15,7 @@ import pytest
 
 import factsweep
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.engines.protocol import Completion, Refused, Request
+from factsweep.operators.engines.protocol import Completion, RefusedRequest, Request
 from factsweep.operators.errors import DecodingError
 from factsweep.pipeline.results.notes import PLACES, alike, leak_notes, leaks
 from factsweep.pipeline.results.past_runs import branches
@@ -44,7 +44,7 @@ class Filtered(FakeEngine):
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Any]:
         for n, answer in enumerate(super().answers(requests)):
-            yield answer if n % 10 else Refused(answer.request_id, "content_filter", "no")
+            yield answer if n % 10 else RefusedRequest(answer.request_id, "content_filter", "no")
 
 
 def test_alike_tells_what_most_answers_have_in_common(subtests: pytest.Subtests) -> None:

@@ -26,7 +26,7 @@ from factsweep.pipeline.results.record import METRICS, NAME
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
-from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.shard import ShardPlace, encode
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import rewrite
@@ -242,7 +242,9 @@ def test_verify_names_results_that_are_not_those_of_the_artifacts(
 ) -> None:
     contents = {path.name: path.read_bytes() for path in written.iterdir() if path.is_file()}
     numbers = pl.read_parquet(written / METRICS)
-    forged = encode(numbers.with_columns(pl.col("value") * 0.9), Place("metrics", "", "metrics"))
+    forged = encode(
+        numbers.with_columns(pl.col("value") * 0.9), ShardPlace("metrics", "", "metrics")
+    )
     harms: dict[str, tuple[str, Callable[[], object]]] = {
         "other numbers": (METRICS, lambda: (written / METRICS).write_bytes(forged)),
         "no numbers": (METRICS, (written / METRICS).unlink),

@@ -15,12 +15,18 @@ from factsweep.operators.errors import DamagedFileError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
-from factsweep.pipeline.decoding.costs import SPENT, Place, collect_costs, cost_table, predict
+from factsweep.pipeline.decoding.costs import (
+    SPENT,
+    PlanHardware,
+    collect_costs,
+    cost_table,
+    predict,
+)
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, build_plan
-from factsweep.pipeline.stages.step import Alone, note_time
+from factsweep.pipeline.stages.step import SingleProcess, note_time
 from tests.builders import results_of
 from tests.messages import naming
 from tests.pipeline.here import complete, overwrite
@@ -61,7 +67,7 @@ def test_spent_has_a_row_for_each_artifact_with_what_footers_say(finished: Plan)
 
 def test_timed_stage_is_told_with_its_processor(finished: Plan) -> None:
     (branch,) = finished.branches
-    with note_time(branch.matched, Alone()):
+    with note_time(branch.matched, SingleProcess()):
         sum(range(100_000))
     (row,) = collect_costs(finished).filter(stage="matched").iter_rows(named=True)
     assert row["hardware"] == processor.cpu()
@@ -199,7 +205,7 @@ ENGINE: dict[str, Any] = {
     "core_seconds": 0.0,
     "bytes": 5000,
 }
-H100 = Place("H100", 1, None, "EPYC", "bfloat16")
+H100 = PlanHardware("H100", 1, None, "EPYC", "bfloat16")
 
 
 def took(*changes: dict[str, Any]) -> pl.DataFrame:
@@ -211,7 +217,9 @@ def work(answers: int = 200, **changes: Any) -> pl.DataFrame:
     return rows.select("stage", "setting", "model", "answers")
 
 
-def seconds(measured: pl.DataFrame, work_left: pl.DataFrame, place: Place = H100) -> float | None:
+def seconds(
+    measured: pl.DataFrame, work_left: pl.DataFrame, place: PlanHardware = H100
+) -> float | None:
     row: float | None = predict(work_left, measured, place)["seconds"][0]
     return row
 
@@ -242,7 +250,7 @@ def test_predict_time_measured_otherwise_is_never_taken(other: dict[str, Any]) -
 def test_predict_cores_are_told_apart() -> None:
     cpu = {"hardware": "EPYC", "gpus": 0}
     measured = took({**cpu, "cores": 2, "seconds": 40.0}, {**cpu, "cores": 8})
-    assert seconds(measured, work(100), Place("EPYC", 0, 2, "EPYC", "bfloat16")) == 40.0
+    assert seconds(measured, work(100), PlanHardware("EPYC", 0, 2, "EPYC", "bfloat16")) == 40.0
 
 
 def test_predict_the_same_setting_comes_before_others() -> None:
@@ -255,7 +263,7 @@ def test_predict_the_same_setting_comes_before_others() -> None:
 
 def test_predict_stages_without_an_engine_go_by_like_sizes_on_the_same_processor() -> None:
     small = took({"stage": "prompts", "model": None, "gpus": 0, "hardware": "EPYC"})
-    xeon = Place("H100", 1, None, "Xeon", "bfloat16")
+    xeon = PlanHardware("H100", 1, None, "Xeon", "bfloat16")
     huge = small.with_columns(pl.col("answers") * 10_000, pl.col("seconds") * 20_000)
     for measured, n, place, expected in (
         (small, 100, H100, 10.0),

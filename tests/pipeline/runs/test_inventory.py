@@ -15,7 +15,7 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import baseline, report
 from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.inventory import (
-    Use,
+    RunUse,
     begin_use,
     end_use,
     find_needs,
@@ -107,7 +107,7 @@ def make_run(root: str, small_settings: Settings, compute_here: Compute) -> Call
     return make_run
 
 
-def use(plan: Plan) -> Use:
+def use(plan: Plan) -> RunUse:
     return begin_use(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
 
 

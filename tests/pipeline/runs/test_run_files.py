@@ -202,7 +202,7 @@ def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
     monkeypatch.setattr(run_files, "time", clock)
     monkeypatch.setattr(run_files, "write_pulse", lambda *args: written.append(args[-1]))
     run: Any = None
-    beat = run_files.Beat(run)
+    beat = run_files.PulseWriter(run)
     for time_s, reason in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
         clock.now = time_s
         beat.waits(reason)

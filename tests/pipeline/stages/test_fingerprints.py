@@ -13,7 +13,7 @@ from factsweep.operators.matching import normalise
 from factsweep.operators.methods import METHODS
 from factsweep.operators.prompts.clozes import Distractors
 from factsweep.operators.prompts.few_shot import FewShot
-from factsweep.operators.prompts.masked import Masked
+from factsweep.operators.prompts.masked import MaskedSetting
 from factsweep.operators.prompts.open_question import OpenQuestion
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES, Plausibility
 from factsweep.operators.prompts.setting import Setting
@@ -283,7 +283,7 @@ def test_fingerprints_less_precision_by_the_environment_gives_others(
 SETTINGS = {
     "generate": Setting("template", 4, as_="turns"),
     "score": Plausibility(PROMPT_TYPES),
-    "fill": Masked(),
+    "fill": MaskedSetting(),
     "kamel": FewShot(5, as_="turns"),
     "prefer": Distractors("random"),
     "qa": OpenQuestion("random", 4, as_="turns"),

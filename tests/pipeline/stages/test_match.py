@@ -12,7 +12,7 @@ from factsweep.operators.errors import ArtifactHeldError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import match
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
-from factsweep.pipeline.stages.step import Alone
+from factsweep.pipeline.stages.step import SingleProcess
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
 from tests.pipeline.here import make_here, without
@@ -136,7 +136,7 @@ def test_match_smaller_shards_and_no_samples_give_the_same_answers(
     assert other.matched.read_all("calibration").is_empty()
 
 
-class Noted(Alone):
+class Noted(SingleProcess):
     """Makes all parts here, and keeps what they were."""
 
     def __init__(self) -> None:

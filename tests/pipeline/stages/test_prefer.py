@@ -13,7 +13,7 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from factsweep.operators.engines.preference import Preferred, PreferRequest, log_sum
+from factsweep.operators.engines.preference import PreferenceResult, PreferRequest, log_sum
 from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import PREFER
@@ -218,7 +218,7 @@ class Dying(CandidatesLM):
         self.seen: list[str] = []
         self._lives = lives
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[Preferred]:
+    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
         for preferred in islice(super().preferences(requests), self._lives):
             self.seen.append(preferred.request_id)
             yield preferred

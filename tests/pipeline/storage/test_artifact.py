@@ -20,7 +20,7 @@ from factsweep.pipeline.storage.integrity import (
     quarantine_all,
 )
 from factsweep.pipeline.storage.lookup import find_artifact, open_artifact
-from factsweep.pipeline.storage.shard import Place, encode
+from factsweep.pipeline.storage.shard import ShardPlace, encode
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.damage import age, change_entry
@@ -61,9 +61,9 @@ DAMAGES: dict[str, Damage | None] = {
     "cut": lambda content: content[: len(content) // 2],
     "empty": lambda _: b"",
     "gone": None,
-    "another artifact's": lambda _: encode(ROWS, Place("relations", "f1", "relations/all")),
+    "another artifact's": lambda _: encode(ROWS, ShardPlace("relations", "f1", "relations/all")),
     "another number": lambda _: encode(
-        ROWS[::-1], Place("relations", RECIPE.fingerprint, "relations/all")
+        ROWS[::-1], ShardPlace("relations", RECIPE.fingerprint, "relations/all")
     ),
 }
 
@@ -139,7 +139,7 @@ def test_finish_shard_exchanged_since_it_was_written_is_refused_when_read(
     artifact: Artifact,
 ) -> None:
     artifact.write("relations", "all", ROWS)
-    other = encode(ROWS[::-1], Place("relations", RECIPE.fingerprint, "relations/all"))
+    other = encode(ROWS[::-1], ShardPlace("relations", RECIPE.fingerprint, "relations/all"))
     shard_path(artifact).write_bytes(other)
     artifact.finish(["relations"])
     with pytest.raises(DamagedFileError, match=naming("all.parquet")):
@@ -258,7 +258,7 @@ def test_read_some_columns_has_these_alone_and_checks_all(
         artifact.finish(["relations"])
     assert artifact.read("relations", "all", ["label"]).equals(ROWS.select("label"))
     edited_rows = ROWS.with_columns(relation_id=pl.lit("P37"))
-    place = Place("relations", artifact.fingerprint, "relations/all")
+    place = ShardPlace("relations", artifact.fingerprint, "relations/all")
     edited, original = (encode(rows, place) for rows in (edited_rows, ROWS))
     footer = int.from_bytes(original[-8:-4], "little") + 8
     shard_path(artifact).write_bytes(edited[: len(edited) - footer] + original[-footer:])

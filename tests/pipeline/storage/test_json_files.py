@@ -3,10 +3,10 @@
 import pytest
 
 from factsweep.operators.errors import DamagedFileError
-from factsweep.pipeline.storage.store import Stored, from_json, to_json
+from factsweep.pipeline.storage.store import StoredFile, from_json, to_json
 from tests.messages import naming
 
-FILE = Stored("here/f.json", "f.json")
+FILE = StoredFile("here/f.json", "f.json")
 
 
 def test_from_json_is_what_was_written() -> None:

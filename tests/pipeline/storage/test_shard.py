@@ -12,18 +12,18 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.storage import shard
-from factsweep.pipeline.storage.shard import Place, decode, encode
-from factsweep.pipeline.storage.store import Stored
+from factsweep.pipeline.storage.shard import ShardPlace, decode, encode
+from factsweep.pipeline.storage.store import StoredFile
 from tests.messages import naming
 
-PLACE = Place("relations", "f1", "relations/all")
+PLACE = ShardPlace("relations", "f1", "relations/all")
 ROWS = pl.DataFrame({"relation_id": ["P36", "P30"], "label": ["capital", "continent"]})
 
 Damage = Callable[[bytes], bytes]
 
 
 def read(content: bytes, *categories: str) -> pl.DataFrame:
-    file = Stored("here", "relations/f1/relations/all.parquet")
+    file = StoredFile("here", "relations/f1/relations/all.parquet")
     return decode(content, PLACE, file, categories=categories)
 
 
@@ -87,7 +87,7 @@ def test_decode_encoded_frame_is_the_same_frame() -> None:
 
 
 def test_decode_texts_as_categories_are_the_same_texts() -> None:
-    content, file = encode(ROWS, PLACE), Stored("here", "all.parquet")
+    content, file = encode(ROWS, PLACE), StoredFile("here", "all.parquet")
     categories = pl.Series(map(str, range(100))).cast(pl.Categorical())
     for columns in (None, ["label"], ["label", "relation_id"]):
         rows = decode(content, PLACE, file, columns, categories=("label", "of another table"))
@@ -98,7 +98,7 @@ def test_decode_texts_as_categories_are_the_same_texts() -> None:
 
 
 def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> None:
-    place = Place("answers", "f1", "answers/P36")
+    place = ShardPlace("answers", "f1", "answers/P36")
     keys = pl.Series("key", ["a", None, "b", "a"] * 50_000)
     rows = pl.DataFrame(keys).with_columns(
         pl.int_range(pl.len()).cast(pl.String).alias("prompt_id"),
@@ -107,7 +107,7 @@ def test_decode_nulls_and_repeated_texts_as_categories_keep_their_places() -> No
         correct=True,
     )
     for part in (rows, rows.clear(), rows.filter(pl.col("key").is_null())):
-        content, file = encode(part, place), Stored("here", "P36.parquet")
+        content, file = encode(part, place), StoredFile("here", "P36.parquet")
         # More ids of prompts than fit into a dictionary: the last are stored without one.
         coded = ("key", "pair_id", "prompt_id")
         categoricals = decode(content, place, file, categories=coded)

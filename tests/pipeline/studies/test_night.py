@@ -24,7 +24,7 @@ from factsweep.pipeline.config.compose import choices
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.compare import Compared
+from factsweep.pipeline.results.compare import ComparedRuns
 from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.studies import night as nightly
 from factsweep.pipeline.studies import study as study_module
@@ -243,7 +243,9 @@ def test_nightly_other_prompts_than_the_baseline_is_not_judged(
 
 def test_judge_noisy_decoding_is_no_evidence_of_no_change() -> None:
     pair: Any = SimpleNamespace(prompt_differences=(), departures=())
-    result = Compared(pair, "", Report({}), Verdict("no change", "It is the same."), (0.0, 0.05))
+    result = ComparedRuns(
+        pair, "", Report({}), Verdict("no change", "It is the same."), (0.0, 0.05)
+    )
     assert nightly.judge(result, 0.05) == ("no change", "It is the same.")
     outcome, reason = nightly.judge(replace(result, flip_rates=(0.0, 0.06)), 0.05)
     assert outcome == "not enough evidence"

@@ -12,11 +12,11 @@ import pytest
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.studies import night as module
-from factsweep.pipeline.studies.night import Judged, Night
+from factsweep.pipeline.studies.night import JudgedSetting, Night
 from tests.messages import naming
 
 SECRET = "hf_planted0123456789abcdefgh"
-JUDGED = Judged("n/m-b", "4-template", "regression", f"it fell, {SECRET}", lost=("a", "b"))
+JUDGED = JudgedSetting("n/m-b", "4-template", "regression", f"it fell, {SECRET}", lost=("a", "b"))
 NIGHT = Night("demo-2026-11-21", "results", "regression", None, (), (JUDGED,))
 
 

@@ -15,7 +15,7 @@ from factsweep.operators.engines.preference import PreferRequest
 from factsweep.operators.engines.protocol import (
     Answer,
     Endpoint,
-    Refused,
+    RefusedRequest,
     Request,
     Sampling,
     ScoreRequest,
@@ -113,12 +113,12 @@ def ask(serve: Says, n: int = 1, sampling: Sampling = GREEDY, **options: Any) ->
     return sorted(results, key=lambda result: int(result.request_id[1:]))
 
 
-def refused(serve: Says, **options: Any) -> Refused:
+def refused(serve: Says, **options: Any) -> RefusedRequest:
     """The result of the second prompt without an answer, where the first has one."""
     options = {"max_concurrent": 1, **options}
     first, second = ask(lambda a: serve(a) if "1" in prompt_of(a) else well(a), 2, **options)
     assert isinstance(first, Answer)
-    assert isinstance(second, Refused)
+    assert isinstance(second, RefusedRequest)
     return second
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from factsweep.operators.engines.protocol import Answer, Refused, Sampling
+from factsweep.operators.engines.protocol import Answer, RefusedRequest, Sampling
 from tests.chat_server import CUT, HANG_UP, Said
 from tests.operators.engines.endpoint.test_endpoint import Says, ask, body, error, prompt_of, well
 
@@ -130,7 +130,7 @@ def test_endpoint_hostile_server_every_prompt_is_answered_or_explained_once(seed
             texts = [completion.text for completion in answer.completions]
             assert texts == [f" re {prompt}"] * n
         else:
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, RefusedRequest)
             assert answer.reason == reason
     assert sum(result.n_prompt_tokens for result in results) == hostile.spent["prompt_tokens"]
     assert (

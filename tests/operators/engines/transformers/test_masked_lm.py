@@ -28,7 +28,7 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction
 from factsweep.operators.engines.transformers import batched_lm
 from factsweep.operators.engines.transformers.batched_lm import MaskedLM, cut_batches
-from factsweep.operators.prompts.masked import Masked, encode, expand, label_tokens
+from factsweep.operators.prompts.masked import MaskedSetting, encode, expand, label_tokens
 from tests.messages import naming
 
 CANDIDATES = [11, 7, 300, 7]
@@ -45,7 +45,7 @@ def by_id(predictions: Iterator[Prediction]) -> dict[str, Prediction]:
 
 @pytest.fixture(scope="module")
 def queries(mini: Facts) -> list[str]:
-    prompts = next(expand(mini, Masked(), seed=0)).prompts
+    prompts = next(expand(mini, MaskedSetting(), seed=0)).prompts
     return prompts["query"].sample(40, seed=1).to_list()
 
 

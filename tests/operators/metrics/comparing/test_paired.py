@@ -12,7 +12,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired import (
     FACT,
     PAIRED,
-    Shared,
+    SharedCounts,
     count_shared,
     mark_known,
     paired_calibration_terms,
@@ -80,7 +80,7 @@ def test_shared_any_runs_equals_sets_and_decides_the_unit(
     n_prompts = [sum(row in common_facts for row in run.select(FACT).rows()) for run in runs]
     assert [counts.own, counts.other] == n_prompts
     parts = [count_shared(*(run.filter(relation_id=name) for run in runs)) for name in ("P0", "P1")]
-    assert Shared.total(parts) == counts
+    assert SharedCounts.total(parts) == counts
     paired_facts = runs[0].join(runs[1], on="prompt_id", how="semi").select(FACT).unique()
     assert unit_of(*runs) == ("prompt" if paired_facts.height == len(common_facts) else "fact")
 

@@ -12,16 +12,18 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.comparison import COMPARISON
 from factsweep.operators.metrics.comparing.verdict import (
     VERDICTS,
-    Bar,
+    VerdictThresholds,
     judge_rows,
     judge_runs,
 )
 from tests.messages import naming
 
-BAR = Bar(noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30, is_baseline=True)
+BAR = VerdictThresholds(
+    noise_floor=0.0, smallest_difference=0.02, alpha=0.05, min_facts=30, is_baseline=True
+)
 PEERS = replace(BAR, is_baseline=False)
 BARS = st.builds(
-    Bar,
+    VerdictThresholds,
     noise_floor=st.sampled_from([0.0, 0.03]),
     smallest_difference=st.sampled_from([0.01, 0.05, 0.2]),
     alpha=st.sampled_from([0.01, 0.05]),
@@ -67,12 +69,12 @@ def table(*rows: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame([{**dict.fromkeys(COMPARISON), **row} for row in rows], schema=COMPARISON)
 
 
-def outcome(row: dict[str, Any], bar: Bar = BAR) -> str:
+def outcome(row: dict[str, Any], bar: VerdictThresholds = BAR) -> str:
     return judge_runs(table(row), bar).outcome
 
 
 @given(compared=rows(), bar=BARS)
-def test_verdict_any_row_follows_the_rule(compared: dict[str, Any], bar: Bar) -> None:
+def test_verdict_any_row_follows_the_rule(compared: dict[str, Any], bar: VerdictThresholds) -> None:
     sign = 1 if compared["metric"] == "acc_at_1" else -1
     gain = sign * compared["difference"]
     low, high = sorted((sign * compared["ci_low"], sign * compared["ci_high"]))
@@ -174,4 +176,4 @@ def test_verdict_a_metric_without_a_better_end_is_refused() -> None:
 @pytest.mark.parametrize("values", [(-0.1, 0.1, 0.05), (0.1, 0.0, 0.05), (0.1, 0.1, 0.0)])
 def test_bar_out_of_range_is_refused(values: tuple[float, float, float]) -> None:
     with pytest.raises(InputError):
-        Bar(*values, min_facts=30)
+        VerdictThresholds(*values, min_facts=30)
