@@ -12,6 +12,8 @@ them before it returns.
 """
 
 import os
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +50,24 @@ def __getattr__(name: str) -> Any:
     if name in _ERRORS:
         return getattr(import_module("factsweep.operators.errors"), name)
     room = "results.results" if name in ("Results", "load") else "commands.api"
-    return getattr(import_module(f"factsweep.pipeline.{room}"), name)
+    value = getattr(import_module(f"factsweep.pipeline.{room}"), name)
+    return value if isinstance(value, type) else _raise_without_causes(value)
+
+
+@cache
+def _raise_without_causes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function; a notebook shows its errors without the tracebacks of their causes."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from factsweep.operators.errors import FactsweepError
+
+        try:
+            return function(*args, **kwargs)
+        except FactsweepError as error:
+            raise error from None
+
+    return call
 
 
 def __dir__() -> list[str]:

@@ -219,10 +219,10 @@ def check_aliases(rows: pl.LazyFrame, option: str) -> None:
         for row, cell in cells.head(1).collect().iter_rows():
             sign = _SIGN.search(cell)
             parts = _parts(cell, sign[1]) if sign else [cell]
-            splits = f", or {option}{sign[1]!r} to split such cells" if sign else ""
+            splits = f"split such cells with {option}{sign[1]!r}, or " if sign else ""
             raise InputError(
-                f"row {row} (counted from 0): {name} is {cell[:80]!r}, no list; write "
-                f"{json.dumps(parts, ensure_ascii=False)}{splits}."
+                f"row {row} (counted from 0): {name} is {cell[:80]!r}, no list; {splits}write "
+                f"{json.dumps(parts, ensure_ascii=False)}."
             )
 
 
@@ -252,9 +252,12 @@ def parse_list(text: str | None, name: str, row: int) -> list[Any] | None:
             continue
         if isinstance(values, list) and (parse is json.loads or not _joins_texts(text)):
             return values
+    names = [part.strip(" \t'\"") for part in re.split("[,;|；]", text.strip()[1:-1])]
+    is_flat = all(names) and not re.search(r"[\[\]{}\\]", text.strip()[1:-1])
+    fix = f"write {json.dumps(names, ensure_ascii=False)}" if is_flat else "correct it"
     raise InputError(
         f"row {row} (counted from 0): {name} is {text[:80]!r}, no list as JSON or Python write it; "
-        "correct it."
+        f"{fix}."
     )
 
 

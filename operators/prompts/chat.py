@@ -158,9 +158,11 @@ def _render_chat(
             "another with model.chat_template=FILE."
         ) from error
     except UndefinedError as error:
+        unknown = re.match(r"'(\w+)' is undefined", str(error))
         raise InputError(
             f"{template} reads an unknown variable ({reason(error)}); give it with "
-            f"model.template_kwargs={{NAME: VALUE}}, or {_OWN_TEMPLATE}."
+            f"model.template_kwargs={{{unknown[1] if unknown else 'NAME'}: VALUE}}, or "
+            f"{_OWN_TEMPLATE}."
         ) from error
     except failures as error:
         if prefill is not None:
@@ -171,7 +173,27 @@ def _render_chat(
         fix = f"{_OWN_TEMPLATE}, or set model.chat_template=false"
         if chat[0]["role"] == "system":
             fix = "give prompt.system='', which puts the instruction into the user's first turn"
+        for name in _list_variables(tokenizer, template_kwargs):
+            if re.search(rf"\b{name}\b", str(error)):  # the template asks for it
+                fix = (
+                    f"give {name} with model.template_kwargs={{{name}: VALUE}}, or {_OWN_TEMPLATE}"
+                )
         raise InputError(f"{template} takes no such turns ({reason(error)}); {fix}.") from error
+
+
+def _list_variables(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[str]:
+    """The variables that a template reads and does not get, in alphabetical order."""
+    from jinja2 import Environment, TemplateError, meta
+
+    environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols"])
+    template = _GENERATION.sub("", _template(tokenizer, template_kwargs))
+    try:
+        names = meta.find_undeclared_variables(environment.parse(template))
+    except TemplateError:  # an extension that only transformers has
+        return []
+    # A special token that a tokenizer lacks is left out on purpose.
+    names = {name for name in names if not name.endswith("_token")}
+    return sorted(names - {*_GIVEN, *environment.globals, *template_kwargs})
 
 
 def _check_choice(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
@@ -278,7 +300,7 @@ def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> 
 
 def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:
     """The undefined variables that a template prints, in alphabetical order."""
-    from jinja2 import Environment, TemplateError, Undefined, meta
+    from jinja2 import Undefined
 
     printed = set[str]()
 
@@ -287,15 +309,7 @@ def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str,
             printed.add(str(self._undefined_name))
             return ""
 
-    environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols"])
-    template = _GENERATION.sub("", _template(tokenizer, template_kwargs))
-    try:
-        names = meta.find_undeclared_variables(environment.parse(template))
-    except TemplateError:  # an extension that only transformers has
-        return []
-    # A special token that a tokenizer lacks is left out on purpose.
-    names = {name for name in names if not name.endswith("_token")}
-    names -= {*_GIVEN, *environment.globals, *template_kwargs}
+    names = _list_variables(tokenizer, template_kwargs)
     recorders = {name: Recorder(name=name) for name in names}
     _render_chat(tokenizer, chat, {**recorders, **template_kwargs}, None)
     return sorted(printed)

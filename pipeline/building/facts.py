@@ -1,7 +1,6 @@
 """Data sets of a table of facts, one per language, in the user's own folder."""
 
 import datetime
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -410,8 +409,7 @@ def _check_aliases(column: pl.Series, path: Path) -> None:
             try:
                 names = parse_list(value, column.name, row)
             except InputError as error:
-                example = json.dumps([value], ensure_ascii=False)
-                raise InputError(f"{path}, {str(error)[:-1]}: {example} is one name.") from error
+                raise InputError(f"{path}, {error}") from error
         are_texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
         if names is not None and not are_texts:
             raise InputError(

@@ -131,7 +131,17 @@ _UNFIT: tuple[tuple[tuple[object, ...], str, tuple[str, ...]], ...] = (
     ((["capital"],), "relation", ("row 0", "one text")),
     (("a", '["a"]'), "sample", ("row 1", "one text")),
     (("Paname",), "subject_aliases", ("row 0", "no list")),
+    (("[Paname; La Cité]",), "subject_aliases", ("row 0", 'write ["Paname", "La Cité"]')),
+    (('["Paname"; "Lutèce"]',), "object_aliases", ('write ["Paname", "Lutèce"]',)),
+    (('[["Paname"; "Lutèce"]]',), "object_aliases", ("correct it",)),
 )
+
+
+def test_aliases_in_one_cell_are_refused_with_the_option_that_splits_them() -> None:
+    rows = _plain({"subject_aliases": "Paname; City of Light"})
+    words = "row 0", "split such cells with --separator ';'", 'write ["Paname", "City of Light"]'
+    with pytest.raises(InputError, match=naming(*words)):
+        check_aliases(rows, "--separator ")
 
 
 def test_plain_table_with_what_is_no_name_is_refused_with_row_and_column(

@@ -49,7 +49,11 @@ def templated(tokenizer: Any) -> Any:
         ),
         ("{{ messages[0].content[:9] }}\nassistant:", ["the user", "Where is Paris?"]),
         ("{{ messages[0].content }}<|im_end|>\n", ["<|im_end|>", "no reply"]),
-        ("{{ messages[0].content }} {{ now() }}", ["'now' is undefined", "model.template_kwargs"]),
+        ("{{ messages[0].content }} {{ now() }}", ["'now' is undefined", "{now: VALUE}"]),
+        (
+            "{% if not persona %}{{ raise_exception('Set persona first') }}{% endif %}" + TURNS,
+            ["Set persona first", "model.template_kwargs={persona: VALUE}"],
+        ),
         ("{{ messages[0].content + none }}", ["TypeError", "model.chat_template=false"]),
         ("{{ 1 / 0 }}", ["ZeroDivisionError", "model.chat_template=FILE"]),
         ({"rag": TURNS, "tool_use": TURNS}, ["rag and tool_use", "{chat_template: rag}"]),

@@ -1,6 +1,8 @@
 """What the overrides of a command compose."""
 
 import shutil
+import traceback
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+import factsweep
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.cluster import job_request
 from factsweep.pipeline.cluster.launchers import LAUNCHERS
@@ -288,3 +291,16 @@ def test_launch_where_the_own_folder_cannot_be_seen_is_refused(hers: Path, launc
     overrides = [f"cluster={launcher}", "artifacts=s3://a/b", "results=s3://a/c"]
     with pytest.raises(InputError, match=naming("factsweep.d", "give")):
         LAUNCHERS[launcher].rendered(load(overrides), overrides)
+
+
+def test_errors_in_python_are_shown_without_the_tracebacks_of_their_causes(tmp_path: Path) -> None:
+    for call in (
+        partial(factsweep.run, "seed=x"),
+        partial(factsweep.plan, "benchmark.relations=[P36"),
+        partial(factsweep.load, tmp_path),
+    ):
+        with pytest.raises(factsweep.InputError) as failure:
+            call()
+        shown = "".join(traceback.format_exception(failure.value))
+        assert shown.count("Traceback") == 1
+    assert factsweep.run.__doc__ == api.run.__doc__
