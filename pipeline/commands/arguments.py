@@ -76,6 +76,10 @@ class Signature:
                 raise InputError(f"{verb} cannot take {key}=; it takes {keys}.{hint}")
 
 
+def _known_runs() -> list[str]:
+    return [path.parent.name for path in Path("results").glob("*/run.json")]
+
+
 class Parser(argparse.ArgumentParser):
     """The parser of the command, or of a verb: refuses in one sentence, and shows examples."""
 
@@ -98,8 +102,13 @@ class Parser(argparse.ArgumentParser):
         group: str = "",
         about: str = "",
         run: Callable[[argparse.Namespace], int],
+        known_words: Callable[[], Iterable[str]] = _known_runs,
     ) -> None:
-        """Take words of these names, any of `rest`, and overrides, in any order; then `run`."""
+        """Take words of these names, any of `rest`, and overrides, in any order; then `run`.
+
+        A shell completes words among `known_words`.
+        """
+        self._known_words = known_words
         self.signature = Signature(words, rest, keys, group)
         action = self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         action.completer = self._complete_word  # type: ignore[attr-defined]
@@ -122,9 +131,8 @@ class Parser(argparse.ArgumentParser):
             return []
         if not equals:
             has_names = signature.words or signature.rest
-            runs = map(str, Path("results").glob("*/run.json")) if has_names else ()
-            keys = (f"{name}=" for name in signature.known_keys())
-            return [*(run.split("/")[1] for run in runs), *keys]
+            words = self._known_words() if has_names else ()
+            return [*words, *(f"{name}=" for name in signature.known_keys())]
         from factsweep.pipeline.config.compose import choices
         from factsweep.pipeline.config.folders import groups
 

@@ -23,7 +23,7 @@ _GROUPS = {
     "measure": (
         *("doctor", "run", "study", "launch", "plan", "status", "prefetch", "prompts", "score"),
     ),
-    "read what was measured": ("compare", "report", "export"),
+    "read what was measured": ("compare", "report", "export", "published"),
     "every night": ("nightly", "baseline"),
     "what is stored": ("artifacts", "prune", "verify", "why"),
     "data and models": ("catalog", "describe", "build", "model"),

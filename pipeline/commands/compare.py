@@ -1,4 +1,4 @@
-"""The verbs `compare`, `report` and `export`: past runs, read again."""
+"""The verbs `compare`, `report`, `export` and `published`: past runs and the papers, read again."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -150,12 +150,32 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
     export = verbs.add_parser(
         "export",
         description="write the metrics of a past run for other tools",
-        examples=["factsweep export demo --format latex", "factsweep export demo results=/srv"],
+        examples=[
+            "factsweep export demo --format latex",
+            "factsweep export demo --metrics acc_at_1,consist --settings zero-shot",
+        ],
     )
     export.take("run_name", about="RUN_NAME is the name of a folder of results.", run=_export)
     export.add_argument("--format", help="default csv", choices=_FORMATS, default="csv")
     export.add_argument(
         "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
+    )
+    wide = "a row per setting and a column per metric, over all facts, in this order:"
+    export.add_argument("--metrics", help=f"{wide} acc_at_1,consist")
+    export.add_argument("--settings", help="likewise: zero-shot,4-template; default all")
+    published = verbs.add_parser(
+        "published",
+        description="print the papers' numbers, with or without a run's beside them",
+        examples=["factsweep published llama3-8b", "factsweep published llama3-8b --beside mine"],
+    )
+    published.take(
+        rest="models",
+        about="MODELS are names; default all.",
+        run=_published,
+        known_words=_published_models,
+    )
+    published.add_argument(
+        "--beside", metavar="RUN", help="its numbers, whatever its model, and their difference"
     )
 
 
@@ -175,5 +195,21 @@ def _report(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results.results import export
 
-    print(export(args.run_name, places(args)["results"], args.format, args.out))
+    chosen = {"metrics": args.metrics, "settings": args.settings}
+    print(export(args.run_name, places(args)["results"], args.format, args.out, **chosen))
+    return 0
+
+
+def _published_models() -> list[str]:
+    from factsweep.pipeline.results.published import models
+
+    return models()
+
+
+def _published(args: argparse.Namespace) -> int:
+    from factsweep.operators.tables.formats import markdown
+    from factsweep.pipeline.results.published import paper_tables
+
+    tables = paper_tables(args.models, args.beside, places(args)["results"])
+    print("\n".join(f"{x.title}\n\n{fit_to_terminal(markdown(x.rows))}" for x in tables), end="")
     return 0

@@ -16,10 +16,15 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import BESIDE, Report
-from factsweep.operators.metrics.shared.rows import higher_is_better
+from factsweep.operators.metrics.shared.rows import headings, higher_is_better
 from factsweep.operators.tables.estimates import estimates_table
 from factsweep.operators.tables.formats import csv, latex, markdown
 from factsweep.operators.tables.shared.numbers import as_printed
+from factsweep.operators.tables.shared.selection import (
+    numbers_by_setting,
+    select_rows,
+    texts_by_setting,
+)
 from factsweep.operators.tables.trackers import (
     harness_path,
     harness_results,
@@ -173,11 +178,22 @@ def _part(benchmark: Record) -> str:
 _NUMBERS, _DIGITS = ("value", "ci_low", "ci_high"), 4
 
 
-def export(run: str, results: str, form: str, out: str | None) -> str:
+def export(
+    run: str,
+    results: str,
+    form: str,
+    out: str | None,
+    *,
+    metrics: str | None = None,
+    settings: str | None = None,
+) -> str:
     """Write the metrics of a run in a format of `FORMATS`; returns the path.
 
+    With `metrics` or `settings` (names with commas between them) the table has a row per setting
+    and a column per metric, over all facts, in the order of the names.
+
     Raises:
-        InputError: there is no such run, or it lacks a field of the format.
+        InputError: there is no such run, metric or setting, or the run lacks a field of the format.
         DamagedFileError: its results are damaged.
     """
     if estimates.is_estimate(results, run):
@@ -187,18 +203,25 @@ def export(run: str, results: str, form: str, out: str | None) -> str:
                 f"mark as such; take {join_list(_ESTIMATES, 'or')}, or run it without budget=."
             )
         name, write = _ESTIMATES[form]
-        content = write(estimates.read(results, run).estimates)
+        rows = estimates.read(results, run).estimates
+        content = write(select_rows(rows, metrics, settings))
     else:
         store = Store(below(results, run))
         record = past_runs.record(results, run)
-        metrics = past_runs.metrics(store, record)
+        rows = past_runs.metrics(store, record)
+        is_chosen = metrics is not None or settings is not None
+        if is_chosen and form not in _SELECTED:
+            raise InputError(
+                f"--format {form} has all metrics and settings; choose some of them in "
+                f"{join_list(_SELECTED, 'or')}."
+            )
         if form == "mlflow":
-            return _log_to_mlflow(run, store, metrics, record, out)
+            return _log_to_mlflow(run, store, rows, record, out)
         if form == "lm-eval":
-            name, content = _lm_eval(metrics, record)
+            name, content = _lm_eval(rows, record)
         else:
-            name, write = _METRICS[form]
-            content = write(metrics)
+            name, write = (_SELECTED if is_chosen else _METRICS)[form]
+            content = write(select_rows(rows, metrics, settings) if is_chosen else rows)
     target = Store(out or below(results, f"{run}/{EXPORTS}"))
     target.put(name, content)
     return target.where(name)
@@ -220,6 +243,12 @@ _METRICS = _forms(  # as many digits as in the tables; Parquet has them unrounde
     "metrics",
     lambda rows: csv(rows.with_columns(pl.col(_NUMBERS).round(_DIGITS))),
     lambda rows: rows.with_columns(as_printed(name).alias(name) for name in _NUMBERS),
+)
+_HEADINGS = headings(metric for method in METHODS.values() for metric in method.measure.metrics)
+_SELECTED = _forms(
+    "metrics",
+    lambda rows: csv(numbers_by_setting(rows), digits=_DIGITS),
+    lambda rows: texts_by_setting(rows, _HEADINGS),
 )
 _ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
 FORMATS = (*_METRICS, "lm-eval")

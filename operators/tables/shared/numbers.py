@@ -115,6 +115,19 @@ def as_printed(name: str, *, signed: bool = False) -> pl.Expr:
     )
 
 
+def interval_as_printed() -> pl.Expr:
+    """The columns ci_low and ci_high in brackets, as the `metric` is printed; empty for null.
+
+    >>> rows = pl.DataFrame({"metric": ["ovconf"], "ci_low": [-0.24], "ci_high": [0.01]})
+    >>> rows.select(interval_as_printed()).item()
+    ' (-.2400 to .0100)'
+    """
+    low, high = as_printed("ci_low"), as_printed("ci_high")
+    between = pl.when(pl.col("ci_low") < 0).then(pl.lit(" to ")).otherwise(pl.lit("–"))
+    text = pl.concat_str(pl.lit(" ("), low, between, high, pl.lit(")"))
+    return pl.when(pl.col("ci_low").is_not_null()).then(text).otherwise(pl.lit(""))
+
+
 def number(name: str, *, signed: bool = False) -> pl.Expr:
     """A column of numbers, with four digits."""
     return SHARE.column(pl.col(name), signed=signed)

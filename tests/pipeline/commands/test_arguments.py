@@ -97,7 +97,18 @@ def test_no_verb_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "130  stopped by Ctrl-C or SIGTERM" in capsys.readouterr().err
 
 
-HELP = ["run", "plan", "status", "verify", "score", "compare", "report", "export", "why", "model"]
+HELP = [
+    "run",
+    "plan",
+    "status",
+    "verify",
+    "score",
+    "compare",
+    "report",
+    "export",
+    "published",
+    "model",
+]
 
 
 @pytest.mark.parametrize("verb", ["", *HELP, "nightly", "baseline", "catalog", "build", "describe"])
@@ -130,6 +141,7 @@ def test_help_of_run_has_groups_keys_and_examples(capsys: pytest.CaptureFixture[
         ("factsweep run decoding.samples.n_p", {"decoding.samples.n_prompts="}),
         ("factsweep why art", {"artifacts="}),
         ("factsweep verify --re", {"--repair"}),
+        ("factsweep published llama3-70", {"llama3-70b"}),
     ],
 )
 def test_completion_knows_verbs_keys_and_choices(

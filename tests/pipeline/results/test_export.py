@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -135,3 +136,27 @@ def test_export_mlflow_is_read_back_from_a_folder_and_from_its_server(
     assert "tables/headline.md" in [
         artifact.path for artifact in client.list_artifacts(run_id, "tables")
     ]
+
+
+def test_export_chooses_columns_and_rows_and_refuses_those_that_do_not_exist(
+    results: Path, metrics: pl.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["export", NAME, f"results={results}", "--metrics", "consist,acc_at_1"]
+    overall = metrics.filter(pl.col("slice").is_null())
+    value = dict(overall.filter(pl.col("variant").is_null()).select("metric", "value").iter_rows())
+    assert main([*command, "--settings", "4-template"]) == 0
+    table = pl.read_csv(capsys.readouterr().out.strip())
+    assert table.columns[4:6] == ["value_consist", "value_acc_at_1"]
+    assert table["value_acc_at_1"].to_list() == [round(value["acc_at_1"], 4)]
+    assert main([*command, "--format", "latex"]) == 0
+    lines = Path(capsys.readouterr().out.strip()).read_text().splitlines()
+    assert lines[2] == r"model & setting & Consist & Acc@1 \\"
+    assert lines[4].startswith(f"tiny & 4-template & {value['consist']:.4f} (".replace("& 0", "& "))
+    assert len(lines) == 7
+    for options, words in (
+        (["--metrics", "acc_at_2"], ["metric 'acc_at_2'", "consist", "Did you mean acc_at_1"]),
+        (["--settings", "5-shot"], ["setting '5-shot'", "4-template"]),
+        (["--format", "lm-eval"], ["--format lm-eval has all", "csv, markdown, latex"]),
+    ):
+        assert main([*command, *options]) == 2
+        assert re.search(naming(*words), capsys.readouterr().err)
