@@ -25,7 +25,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import decode, engine, remaining_prompts, root_cause
 from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.open_shard import OpenShard
-from factsweep.pipeline.decoding.progress_counter import AttemptStart, CostLimit
+from factsweep.pipeline.decoding.progress_counter import AttemptStart, CostLimit, count_refused
 from factsweep.pipeline.decoding.remaining_prompts import Work
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -106,7 +106,7 @@ class Decoder:
         self._stopping = False
         self._has_answered = False
         self._is_first = False
-        self._n_refused = 0  # requests that a store refused, reported so far
+        REFUSED.report = partial(count_refused, tally)
         signal.signal(signal.SIGTERM, self._stop)  # finished answers are published before the end
         self._watchdog = Watchdog()
         self._turns = deque[_Turn]()
@@ -303,8 +303,7 @@ class Decoder:
     def _report(self, item: Work, counts: dict[str, float]) -> bool:
         self._watchdog.beat()
         engine, _ = self._loading.result()
-        n_refused, self._n_refused = self._n_refused, REFUSED.times
-        counts = {**counts, **engine.faults(), "store_refused": self._n_refused - n_refused}
+        counts = {**counts, **engine.faults()}
         stop = bool(ray.get(self._tally.add.remote(counts, self._place, item.name)))
         return stop or self._must_end()
 

@@ -265,3 +265,8 @@ def tally_actor(cluster: "Cluster") -> Any:
     options = {"scheduling_strategy": beside_driver()}
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, **options)(Tally)
     return actor.remote(cluster.stall_s, cluster.max_deaths, one_machine=cluster.address is None)
+
+
+def count_refused(tally: Any) -> None:
+    """Count a request that a store refused, from any process of the run."""
+    tally.add.remote({"store_refused": 1})

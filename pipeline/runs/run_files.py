@@ -150,7 +150,7 @@ class _InFolder(RotatingFileHandler):
         super().__init__(path, "a", _MOST_BYTES, _KEPT, encoding="utf-8", delay=True)
 
     def emit(self, record: logging.LogRecord) -> None:
-        with logs.may_fail(_FOLDER):
+        with logs.may_fail(_NAME):
             Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
             try:
                 super().emit(record)
@@ -185,7 +185,7 @@ class _InStore(logging.Handler):
     def _put(self) -> None:
         """Write the lines; a store out of reach gets them the next time."""
         self._put_at = time.monotonic()
-        with logs.may_fail(_FOLDER):
+        with logs.may_fail(_NAME):
             if self._lines:
                 content = self._store.get(self._name) if self._store.exists(self._name) else b""
                 if len(content) > _MOST_BYTES:

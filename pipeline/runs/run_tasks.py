@@ -10,8 +10,9 @@ Import this module only to compute something: it imports Ray, which takes a thir
 import heapq
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -23,7 +24,7 @@ from factsweep.pipeline.cluster.ray_cluster import beside_driver
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import progress, root_cause
 from factsweep.pipeline.decoding.pool import decode_all
-from factsweep.pipeline.decoding.progress_counter import Loading, tally_actor
+from factsweep.pipeline.decoding.progress_counter import Loading, count_refused, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.stages.plan import Branch, Plan
@@ -35,6 +36,8 @@ _LOOK_EVERY_S = 0.5
 _STOP_WITHIN_S = 60.0
 _LOGS_S = 15.0  # to fetch the logs of the engines
 _MEASURE_EVERY_S = 2.0
+Report = Callable[[], object] | None
+R = TypeVar("R")
 FEWEST = 200_000  # prompts: the start of tasks takes some seconds
 # A task has one core, and libraries would start a thread for each core of its machine.
 _ONE_THREAD = {"POLARS_MAX_THREADS": "1", "RAYON_NUM_THREADS": "1"}
@@ -50,7 +53,7 @@ def follow(plan: Plan, writer: Writer) -> None:
     with Meter(f"decode {plan.run.model.name}") as meter:
         bar = progress.DecodingBar(meter, plan.run.cluster.start_s)
         readers = (bar, run_files.PulseWriter(plan.run), progress.Metrics(plan.run.name))
-        n_refused = REFUSED.times
+        REFUSED.report = partial(count_refused, tally)
         pending = submit(plan, tally, writer.leases)
         start = _Start(plan.run, tally)
         try:
@@ -59,9 +62,6 @@ def follow(plan: Plan, writer: Writer) -> None:
                 tally.drain_nodes.remote(cluster.draining_nodes())
                 writer.check()
                 counts, notes = ray.get(tally.read.remote())
-                # The driver's own refused requests are added to those of the engines.
-                refused_here = REFUSED.times - n_refused
-                counts["store_refused"] = counts.get("store_refused", 0) + refused_here
                 for reader in readers:
                     reader.show(counts)
                 for note in notes:
@@ -76,6 +76,7 @@ def follow(plan: Plan, writer: Writer) -> None:
             _stop(pending, tally)
             raise
         finally:
+            REFUSED.report = None
             bar.close()
             _keep_logs(plan.run, tally)
 
@@ -157,7 +158,7 @@ def _stop(pending: list[Any], tally: Any) -> None:
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     """Start all missing steps under their leases; returns the futures that end last."""
-    graph = _Graph(plan, leases)
+    graph = _Graph(plan, leases, partial(count_refused, tally))
     # Nothing else runs while engines need the cores, or answer a part of the prompts.
     is_sequential = computes_on_cores(plan.run) or plan.run.budget is not None
     branches = [branch for branch in plan.branches if branch.lacks_answers()]
@@ -170,11 +171,17 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     return list(dict.fromkeys([*answered, *last]))
 
 
+def _counted(report: Report, function: Callable[..., R], *args: Any) -> R:
+    """Call the function of a task, and `report` requests that a store refuses meanwhile."""
+    REFUSED.report = report
+    return function(*args)
+
+
 class _Graph:
     """The futures of steps, by the folder of their artifact."""
 
-    def __init__(self, plan: Plan, leases: Mapping[str, Lease]) -> None:
-        self._plan, self._leases = plan, leases
+    def __init__(self, plan: Plan, leases: Mapping[str, Lease], report: Report) -> None:
+        self._plan, self._leases, self._report = plan, leases, report
         self._futures: dict[str, Any] = {}
 
     def future(self, step: Step, *predecessors: Any, num_cpus: int = 1) -> Any:
@@ -183,7 +190,9 @@ class _Graph:
         if folder not in self._futures:
             inputs = (self.future(source, num_cpus=num_cpus) for source in step.after)
             args = (step, self._leases.get(folder), num_cpus, *inputs, *predecessors)
-            self._futures[folder] = ray.remote(num_cpus=num_cpus)(_run).remote(*args)
+            self._futures[folder] = ray.remote(num_cpus=num_cpus)(_counted).remote(
+                self._report, _run, *args
+            )
         return self._futures[folder]
 
     def write_in_turn(self) -> list[Any]:
@@ -205,14 +214,16 @@ class _Graph:
         inputs = {source.artifact.folder: source for step in steps for source in step.after}
         prompts = [] if ready else list(map(self.future, inputs.values()))
         remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
-        future = remote(decode_all).remote(self._plan, tally, self._leases, ready, *prompts)
+        args = (self._plan, tally, self._leases, ready, *prompts)
+        future = remote(_counted).remote(self._report, decode_all, *args)
         self._futures.update(dict.fromkeys((step.artifact.folder for step in steps), future))
         return [future]
 
     def measure_when_answered(self, branches: Sequence[Branch], answered: list[Any]) -> None:
         """Start one task on the driver's node that measures each setting when it is answered."""
         remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
-        future = remote(measure).remote(branches, self._leases, answered)
+        args = (branches, self._leases, answered)
+        future = remote(_counted).remote(self._report, measure, *args)
         artifacts = (artifact for b in branches for artifact in (b.matched, b.metrics))
         self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
 
@@ -273,8 +284,10 @@ class Tasks:
             SingleProcess()(work, parts)
             return
         options = {"num_cpus": self._num_cpus, "scheduling_strategy": "SPREAD"}
-        task = ray.remote(**options, runtime_env={"env_vars": _ONE_THREAD})(_work)
-        pending: list[Any] = [task.remote(self._check, work, names) for names in names_by_task]
+        task = ray.remote(**options, runtime_env={"env_vars": _ONE_THREAD})(_counted)
+        pending: list[Any] = [
+            task.remote(REFUSED.report, _work, self._check, work, names) for names in names_by_task
+        ]
         try:
             while pending:
                 finished, pending = ray.wait(pending)

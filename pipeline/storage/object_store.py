@@ -81,12 +81,15 @@ class TransientErrors:
 
     def __init__(self) -> None:
         self.times = 0
+        self.report: Callable[[], object] | None = None  # called after each error
         self._adding = Lock()
 
     def add(self) -> None:
         """Count an error."""
         with self._adding:
             self.times += 1
+        if self.report is not None:
+            self.report()
 
 
 REFUSED = TransientErrors()

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import DecodingError, InputError
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding.progress_counter import count_refused, tally_actor
 from factsweep.pipeline.runs import run_tasks as dag
 from factsweep.pipeline.runs.run_tasks import Tasks, shares
 from factsweep.pipeline.stages.plan import Plan
@@ -140,6 +142,24 @@ def refused(*_: object, **__: object) -> None:
     pytest.fail("a task was started")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_ray")
+def test_requests_that_a_store_refuses_are_counted_in_all_processes(
+    small_settings: Callable[..., Run],
+) -> None:
+    tally = tally_actor(small_settings().cluster)
+    report = partial(count_refused, tally)
+    ray.get([ray.remote(dag._counted).remote(report, refuse_once) for _ in range(2)])
+    dag._counted(report, refuse_once)
+    dag.REFUSED.report = None
+    counts, _ = ray.get(tally.read.remote())
+    assert counts["store_refused"] == 3
+
+
+def refuse_once() -> None:
+    dag.REFUSED.add()
+
+
 def test_tasks_little_work_stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "remote", refused)
     assert shared_out(Tasks(refused)) == [["P30", "P36"]]
@@ -157,8 +177,8 @@ def test_tasks_interrupted_cancels_what_runs(monkeypatch: pytest.MonkeyPatch) ->
 
     started, cancelled = [], list[str]()
 
-    def start(_check: object, _work: object, share: list[str]) -> str:
-        started.append(share)
+    def start(*arguments: Any) -> str:
+        started.append(arguments[-1])
         return f"task {len(started)}"
 
     monkeypatch.setattr(ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=start))

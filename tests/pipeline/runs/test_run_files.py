@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import ray
 
-from factsweep.operators.errors import DecodingError
+from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
@@ -20,6 +20,7 @@ from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs import run_tasks as following
 from factsweep.pipeline.runs.run import measure_run, run
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage.folder import Folder
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
 from tests.pipeline.here import make_here
@@ -207,3 +208,59 @@ def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
         clock.now = time_s
         beat.waits(reason)
     assert written == ["one", "two", "two"]
+
+
+def test_files_that_no_number_needs_may_fail_with_one_warning_for_each(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """/dev/full refuses every write, as a full disk does."""
+    settings = small_settings()
+    monkeypatch.setattr(run_files, "_BEAT_EVERY_S", 0.0)
+
+    def make(plan: Plan) -> None:
+        run_files.write_pulse(settings, "running", {})
+        results = Path(settings.folder)
+        (results / "logs/run.log").unlink()
+        (results / "logs/run.log").symlink_to("/dev/full")
+        real_put = Folder.put
+
+        def put(self: Folder, name: str, content: bytes) -> None:
+            if name.startswith(("progress.json", "logs/", "rates/")):
+                raise InputError(f"{name} cannot be written (No space left on device); make room.")
+            real_put(self, name, content)
+
+        monkeypatch.setattr(Folder, "put", put)
+        beat = run_files.PulseWriter(settings)
+        for number in range(3):
+            beat.show({"answers": float(number)})
+            run_files.write_engine_log(settings, number, "a line")
+        make_here(plan)
+
+    metrics = measure_run(settings, make)
+    assert metrics.height > 0
+    lost = [m for m in caplog.messages if m.startswith("the run continues without")]
+    expected = ["progress.json", "the engines' logs", "its rates", "logs/run.log"]
+    assert sorted(
+        message.partition(": ")[0].removeprefix("the run continues without ") for message in lost
+    ) == sorted(expected)
+    caplog.clear()
+    with pytest.raises(InputError, match=naming("progress.json")):  # before anything is paid for
+        run_files.write_pulse(settings, "running", {})
+
+
+def test_numbers_that_cannot_be_written_end_the_run(
+    small_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small_settings()
+    real_put = Folder.put
+
+    def put(self: Folder, name: str, content: bytes) -> None:
+        if name == "metrics.parquet":
+            raise InputError(f"{name} cannot be written (No space left on device); make room.")
+        real_put(self, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "put", put)
+        with pytest.raises(InputError, match=naming("metrics.parquet")):
+            measure_run(settings, make_here)
+    assert measure_run(settings, make_here).height > 0  # nothing is answered again
