@@ -201,8 +201,7 @@ class Decoder:
                 return None
             running.append(turn := self._turns.popleft())
             self._begin(turn, loaded)
-            if len(running) == 1:  # the one before is answered
-                self._report_task(running)
+            self._report_task(running)  # the one before may be answered
             return turn.shard
 
         return decode.answer(first.shard, loaded, tokenizer, follow, self._purse)

@@ -317,6 +317,9 @@ SETTINGS = dict.fromkeys(method.ask.setting for method in METHODS.values())
 OPTIONS = dict.fromkeys(method.measure.options for method in METHODS.values())
 
 
+ENDS = ("minimum", "maximum")
+
+
 def numbers(schema: Any) -> Iterator[dict[str, Any]]:
     """The parts of a JSON schema that are numbers."""
     if isinstance(schema, dict):
@@ -331,9 +334,12 @@ def test_conf_every_number_has_a_range() -> None:
     kinds = (Config, Comparison, Nightly, *SETTINGS, *OPTIONS)
     schemas = [schema for kind in kinds for schema in numbers(TypeAdapter(kind).json_schema())]
     assert len(schemas) > 40
+    highest = {16, 1024, 65_535, 7 * 24 * 3600, 10**12 - 1, *(10**n for n in range(11))}
     for schema in schemas:
-        assert schema.keys() & {"minimum", "exclusiveMinimum"}, schema
-        assert schema.keys() & {"maximum", "exclusiveMaximum"}, schema
+        least, most = (schema.keys() & {name, f"exclusive{name.capitalize()}"} for name in ENDS)
+        assert {schema[name] for name in least} <= {0, 0.01, 1, 1024}, schema
+        assert {schema[name] for name in most} <= highest, schema
+        assert (len(least), len(most)) == (1, 1), schema
 
 
 ABSURD = [

@@ -101,7 +101,6 @@ def test_check_free_name_that_falls_together_with_another_is_refused(
         past_runs.check_free(str(tmp_path), name)
 
 
-@pytest.mark.slow
 def test_report_seeds_of_a_setting_are_one_row(
     results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,7 +128,6 @@ def test_report_seeds_of_a_setting_are_one_row(
     assert note in (folder / "index.html").read_text()
 
 
-@pytest.mark.slow
 def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_other(
     results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,7 +146,6 @@ def test_report_of_what_was_measured_otherwise_takes_the_later_and_names_the_oth
     assert headline.select("setting", "variant").is_unique().all()
 
 
-@pytest.mark.slow
 def test_report_same_seed_twice_is_no_second_seed(
     results: Path, add: Add, capsys: pytest.CaptureFixture[str]
 ) -> None:

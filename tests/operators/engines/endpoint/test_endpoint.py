@@ -556,6 +556,9 @@ def test_endpoint_sends_fewer_requests_before_answers_come_too_late() -> None:
     assert (max(numbers), numbers[-1]) == (4, 1)
 
 
+OF_TOKENS = {"model": "some-model", "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
+
+
 def echoed(request: dict[str, Any], *, n_more: int = 1, **changes: Any) -> Said:
     """The log-probabilities of a text, and of one token more."""
     n = len(request["prompt"]) + n_more
@@ -577,8 +580,8 @@ def test_endpoint_scores_are_those_of_the_texts_tokens() -> None:
     assert (scored.entity_logprob, scored.entity_n_tokens) == (-1.5, 2)
     assert (scored.n_prompt_tokens, scored.n_output_tokens) == (4, 1)
     short, full = server.requests  # the first shows whether there are scores at all
-    assert (short["prompt"], full["prompt"]) == ([11, 12], [11, 12, 13, 14])
-    assert (full["echo"], full["logprobs"], full["max_tokens"]) == (True, 1, 1)
+    assert short["prompt"] == [11, 12]
+    assert full == {**OF_TOKENS, "prompt": [11, 12, 13, 14], "echo": True}
 
 
 def behind(request: dict[str, Any], *, without: int | None = None) -> Said:
@@ -601,8 +604,11 @@ def test_endpoint_preferences_sum_the_tokens_of_labels_and_endings() -> None:
     assert preference.answer.logprob == pytest.approx(-0.1 - 0.2 - 0.5)
     assert [d.logprob for d in preference.distractors] == pytest.approx([-0.1 - 0.3 - 0.5])
     assert server.requests[0]["prompt"] == [11, 12]  # which shows whether there are scores at all
-    texts = {tuple(request["prompt"]) for request in server.requests[1:]}
+    texts = {tuple(request.pop("prompt")) for request in server.requests[1:]}
     assert texts == {(11, 12, 13), (11, 12, 13, 1), (11, 12, 13, 1, 2), (11, 12, 13, 1, 3)}
+    for request in server.requests[1:]:
+        assert request.pop("logprob_token_ids")
+        assert request == {**OF_TOKENS, "return_tokens_as_token_ids": True}
 
 
 def unscored(request: dict[str, Any]) -> Said:
