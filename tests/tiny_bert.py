@@ -7,14 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import torch
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch.nn.functional import cross_entropy
 from transformers import (
     BertConfig,

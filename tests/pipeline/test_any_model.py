@@ -62,9 +62,7 @@ def test_folder_of_a_decoder_that_thinks_keeps_each_thought_beside_its_answer(
 
 
 @pytest.mark.engine
-def test_adapters_of_a_study_answer_as_the_models_that_they_are_merged_into(
-    tmp_path: Path,
-) -> None:
+def test_adapters_of_a_study_answer_as_the_models_that_they_are_merged_into(tmp_path: Path) -> None:
     """And as one that is asked alone, in artifacts of the same name; a wrong one harms none."""
     base, merged = TINY["save"]("llama", tmp_path / "base/mine"), tmp_path / "merged/mine"
     tuned = TINY["save_adapter"](base, tmp_path / "tuned", merged)

@@ -149,10 +149,7 @@ def test_plain_table_with_what_is_no_name_is_refused_with_row_and_column(
 ) -> None:
     for values, column, words in _UNFIT:
         table = _plain(*({"subject": f"x{n}", column: value} for n, value in enumerate(values)))
-        with (
-            subtests.test(values=values),
-            pytest.raises(InputError, match=naming(column, *words)),
-        ):
+        with subtests.test(values=values), pytest.raises(InputError, match=naming(column, *words)):
             facts_from_rows(table)
 
 
@@ -304,7 +301,7 @@ def test_split_takes_ids_along_and_makes_lists_of_aliases() -> None:
         "object_aliases": ["x; y", '["z;"]'],
     }
     assert split_cells(pl.DataFrame(cells), ";").rows() == [
-        *(("a", "1", ["x", "y"]), ("b", "2", ["x", "y"]), ("c", "3", ["z;"])),
+        *(("a", "1", ["x", "y"]), ("b", "2", ["x", "y"]), ("c", "3", ["z;"]))
     ]
     with pytest.raises(InputError, match=naming("row 0", "object", "2 parts", "object_id")):
         split_cells(pl.DataFrame({"object": ["a;b"], "object_id": ["1"]}), ";")

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,42 +77,54 @@ def test_load_on_cuda_needs_no_nvcc_for_the_sampler_unless_it_is_asked_for(
     assert [call["sampler"] for call in started] == ["0", "1"]
 
 
-def test_load_on_several_gpus_sums_alike_with_and_without_nvcc(
+PLAIN = {
+    "model": "m",
+    "revision": None,
+    "tokenizer_revision": None,
+    "dtype": "float16",
+    "seed": 0,
+    "max_model_len": 77,
+    "tensor_parallel_size": 1,
+    "pipeline_parallel_size": 1,
+    "trust_remote_code": False,
+    "gpu_memory_utilization": 0.9,
+    "enable_prefix_caching": True,
+    "disable_log_stats": True,
+    "language_model_only": True,
+    "sampler": "0",
+}
+CONFIG: dict[str, Any] = {"compilation_config": {"mode": 0}}
+ON_TWO = {
+    "tensor_parallel_size": 2,  # they sum alike with and without nvcc
+    "compilation_config": {"pass_config": {"fuse_allreduce_rms": False}},
+}
+STARTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"tensor_parallel": 2}, ON_TWO),
+    ({"tensor_parallel": 2, "arguments": CONFIG}, {"tensor_parallel_size": 2, **CONFIG}),
+    (
+        {"pipeline_parallel": 2},
+        {"pipeline_parallel_size": 2, "distributed_executor_backend": "ray"},
+    ),
+    ({"ability": "prefer"}, {"max_logprobs": -1}),
+    ({"revision": "c0ffee"}, {"revision": "c0ffee", "tokenizer_revision": "c0ffee"}),
+    ({"trust_remote_code": True}, {"trust_remote_code": True}),
+    ({"gpu_memory_utilization": 0.5}, {"gpu_memory_utilization": 0.5}),
+    (
+        {"device": "cpu"},
+        {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False, "sampler": None},
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "options"), STARTS)
+def test_load_hands_vllm_the_options_of_a_start_and_no_others(
+    fields: dict[str, Any],
+    options: dict[str, Any],
     started: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = {"compilation_config": {"mode": 0}}
-    for start in (
-        Start("m", None, "bfloat16", 128, device="cuda"),
-        Start("m", None, "bfloat16", 128, device="cuda", tensor_parallel=2),
-        Start("m", None, "bfloat16", 128, device="cuda", tensor_parallel=2, arguments=config),
-    ):
-        load(start)
-    configs = [call.get("compilation_config") for call in started]
-    assert configs == [None, {"pass_config": {"fuse_allreduce_rms": False}}, {"mode": 0}]
-
-
-def test_load_hands_every_option_to_vllm(started: list[dict[str, Any]]) -> None:
-    options = {"kv_cache_dtype": "fp8", "max_num_seqs": 7}
-    start = Start(
-        *("m", "c0ffee", "float16", 77),
-        device="cuda",
-        tensor_parallel=4,
-        trust_remote_code=True,
-        gpu_memory_utilization=0.5,
-        arguments=options,
-    )
-    load(start)
-    [call] = started
-    expected = {
-        "model": "m",
-        "revision": "c0ffee",
-        "tokenizer_revision": "c0ffee",
-        "dtype": "float16",
-        "max_model_len": 77,
-        "tensor_parallel_size": 4,
-        "trust_remote_code": True,
-        "gpu_memory_utilization": 0.5,
-        "language_model_only": True,
-        **options,
-    }
-    assert call.items() >= expected.items()
+    platform = sys.modules["vllm.platforms"].current_platform
+    monkeypatch.setattr(platform, "is_cpu", lambda: fields.get("device") == "cpu")
+    load(replace(Start("m", None, "float16", 77, device="cuda"), **fields))
+    assert started == [{**PLAIN, **options}]

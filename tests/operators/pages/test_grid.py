@@ -5,10 +5,7 @@ import pytest
 
 from factsweep.operators.pages.page import Cell, Tile, headline, heat_map, tiles
 
-ROWS = {
-    "a": {"P1": 0.0, "P2": 0.5, "P3": None},
-    "b": {"P1": 1.25, "P2": 0.5, "P3": None},
-}
+ROWS = {"a": {"P1": 0.0, "P2": 0.5, "P3": None}, "b": {"P1": 1.25, "P2": 0.5, "P3": None}}
 
 
 def by_relation(n_settings: int = 2) -> pl.DataFrame:
@@ -52,10 +49,7 @@ def test_tiles_are_six_or_none(n: int, n_tiles: int) -> None:
 def test_tile_has_its_interval_or_the_spread_of_its_seeds() -> None:
     rows = pl.DataFrame({"asked": ["a", "b"], "value": [0.5, 0.25], "ci_low": [0.4, None]})
     rows = rows.with_columns(slice=pl.lit(None, pl.String), metric=pl.lit("acc"), ci_high=0.6)
-    assert [*tiles(rows, "acc")] == [
-        Tile("a", "50.0 %", "40.0 – 60.0"),
-        Tile("b", "25.0 %", ""),
-    ]
+    assert [*tiles(rows, "acc")] == [Tile("a", "50.0 %", "40.0 – 60.0"), Tile("b", "25.0 %", "")]
 
 
 def test_headline_of_several_models_keeps_the_metrics_of_all() -> None:

@@ -18,12 +18,7 @@ from factsweep.operators.engines.protocol import NOT_INSTALLED, cpu_build
 from factsweep.operators.errors import DecodingError, InputError, StoppedError
 from factsweep.pipeline.cluster import job_request, ray_cluster
 from factsweep.pipeline.cluster import ray_cluster as cluster
-from factsweep.pipeline.cluster.hardware import (
-    check_build,
-    gpus_per_engine,
-    hardware,
-    sets_of_gpus,
-)
+from factsweep.pipeline.cluster.hardware import check_build, gpus_per_engine, hardware, sets_of_gpus
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding import engine as engine_of_run

@@ -72,10 +72,7 @@ FOUR = ("model=llama3-70b", "model.replicas.max=3")  # GPUs per replica
         (("model=llama3-8b",), {"--nodes=2", "--gpus-per-node=4"}),
         (FOUR, {"--nodes=3", "--gpus-per-node=4"}),
         ((*FOUR, "cluster.launch.gpus_per_node=8"), {"--nodes=2", "--gpus-per-node=8"}),
-        (
-            ("model=llama3-70b", "model.pipeline_parallel=2"),
-            {"--nodes=2", "--gpus-per-node=4"},
-        ),
+        (("model=llama3-70b", "model.pipeline_parallel=2"), {"--nodes=2", "--gpus-per-node=4"}),
         (("cluster.device=cpu", "model.replicas.max=2"), {"--nodes=2"}),
     ],
 )

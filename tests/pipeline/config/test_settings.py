@@ -272,7 +272,7 @@ WRONG = {
     "less than or equal to 1.": ["decoding.max_failed_share=2", "decoding.samples.top_p=2"],
     "less than or equal to 100.": ["decoding.samples.temperature=9500"],
     "less than or equal to 1000.": [
-        *("metrics.n_bins=100000000000", "cluster.max_deaths=1001", "prompt.shots=1001"),
+        *("metrics.n_bins=100000000000", "cluster.max_deaths=1001", "prompt.shots=1001")
     ],
     "less than or equal to 1024.": ["model.tensor_parallel=1025"],
     "less than or equal to 10000.": [
@@ -280,7 +280,7 @@ WRONG = {
     ],
     "less than or equal to 604800.": ["cluster.stall_s=604801", "cluster.seconds_per_chunk=604801"],
     "less than or equal to 1000000.": [
-        *("decoding.samples.n_answers=1000001", "metrics.n_rounds=1000001"),
+        *("decoding.samples.n_answers=1000001", "metrics.n_rounds=1000001")
     ],
     "less than or equal to 10000000.": [
         *("decoding.max_tokens=10000001", "decoding.samples.n_prompts=10000001"),

@@ -218,6 +218,17 @@ def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
     assert bench.tally.read()[0]["shards"] == 2
 
 
+def test_first_engine_shows_its_first_prompt_and_what_is_odd_about_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = type(bench.items[0].question.task)
+    monkeypatch.setattr(task, "warnings", lambda *_: ["it has no mark."])
+    assert bench.call_both(*bench.items) == [None, None]
+    warning, prompt = bench.tally.read()[1]
+    assert warning == "warning: it has no mark."
+    assert prompt.startswith("first prompt, ")
+
+
 def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,10 +92,7 @@ def test_check_free_name_that_falls_together_with_another_is_refused(
     for folder in ("one", "n/caf\u00e9", "n/a"):
         (tmp_path / folder).mkdir(parents=True)
     for name in ("One", "n/cafe\u0301", "N/b"):
-        with (
-            subtests.test(name),
-            pytest.raises(InputError, match=naming("runs", "differ")),
-        ):
+        with subtests.test(name), pytest.raises(InputError, match=naming("runs", "differ")):
             past_runs.check_free(str(tmp_path), name)
     for name in ("one", "n/a", "n/b", "two"):
         past_runs.check_free(str(tmp_path), name)

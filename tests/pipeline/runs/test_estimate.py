@@ -354,9 +354,7 @@ def test_target_that_takes_all_prompts_ends_with_the_exact_number(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_ray")
-def test_estimate_with_engines_ends_with_its_table(
-    small_settings: Settings,
-) -> None:
+def test_estimate_with_engines_ends_with_its_table(small_settings: Settings) -> None:
     run = small_settings(*GREEDY, "budget=50%")
     table = estimating.estimate(run)
     assert table["share"][0] == 0.5

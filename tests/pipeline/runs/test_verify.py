@@ -87,9 +87,7 @@ def test_verify_of_a_budget_reads_the_answers_to_its_prompts(small_settings: Set
     assert str(chunk) in problem
 
 
-def test_verify_repair_sets_aside_what_the_next_run_recomputes(
-    finished: Plan,
-) -> None:
+def test_verify_repair_sets_aside_what_the_next_run_recomputes(finished: Plan) -> None:
     path = shard_path(finished.branches[0].answers)
     path.write_bytes(b"damaged")
     verify(finished.run)

@@ -174,9 +174,7 @@ def tight(
     return compute_here(load([*small, *overrides, f"artifacts={folder}"])).branches[0]
 
 
-def test_admit_long_prompts_are_error_rows_and_count_as_failed(
-    tight: Branch,
-) -> None:
+def test_admit_long_prompts_are_error_rows_and_count_as_failed(tight: Branch) -> None:
     shards = tight.prompts.shards("prompts")
     prompts = pl.concat([with_text(tight.prompts, "prompts", shard) for shard in shards])
     expected = prompts.filter(pl.col("text").str.len_bytes() > LIMIT)

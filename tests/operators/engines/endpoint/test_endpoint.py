@@ -349,15 +349,9 @@ REASONS: list[tuple[Says, dict[str, Any], str, str, int]] = [
     (messages(content={"city": "Oslo"}), CHAT, "unknown_content", '{"city": "Oslo"}', 3),
     (messages(content=5), CHAT, "unknown_content", "5", 3),
     (chosen(message="Oslo"), CHAT, "unknown_content", "Oslo", 3),
-    (
-        chosen(message=None, delta={"content": "Oslo"}),
-        *(CHAT, "no_text", '"delta": {"content"', 3),
-    ),
+    (chosen(message=None, delta={"content": "Oslo"}), *(CHAT, "no_text", '"delta": {"content"', 3)),
     (chosen(text={"city": "Oslo"}), {}, "unknown_content", '{"city": "Oslo"}', 3),
-    (
-        chosen(text=None, message={"content": "Oslo"}),
-        *({}, "no_text", '"content": "Oslo"', 3),
-    ),
+    (chosen(text=None, message={"content": "Oslo"}), *({}, "no_text", '"content": "Oslo"', 3)),
 ]
 
 

@@ -143,10 +143,7 @@ def test_compare_ranked_any_runs_equals_the_metrics(
 
 def test_compare_ranked_rounds_are_the_metrics_of_resamples_by_prompt_and_by_fact() -> None:
     rng = np.random.default_rng(1)
-    ids = {
-        "relation_id": ["P1"] * 12 + ["P2"] * 12,
-        "pair_id": [f"t{i:02d}" for i in range(24)],
-    }
+    ids = {"relation_id": ["P1"] * 12 + ["P2"] * 12, "pair_id": [f"t{i:02d}" for i in range(24)]}
     first, second = (
         pl.DataFrame({**ids, "confidence": rng.random(24), "correct": rng.random(24) < 0.5})
         for _ in range(2)
