@@ -1,5 +1,6 @@
 """vLLM with real weights, compared with transformers reading the same tokens."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import astuple, replace
 from typing import Any, NamedTuple
@@ -7,11 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from factsweep.operators.engines.protocol import Answer, Request, Sampling, Thinking
-from factsweep.operators.engines.vllm import ThoughtMarks, VllmEngine
+from factsweep.operators.engines.vllm import ThoughtMarks, VllmEngine, find_marks
 from factsweep.operators.engines.vllm.source import parsers
+from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
+from tests.messages import naming
 
 pytestmark = pytest.mark.engine
 
@@ -100,7 +103,20 @@ def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Refer
         assert astuple(completion)[:4] == pytest.approx(expected[:4], abs=1e-3)
 
 
-@pytest.mark.slow
+def test_marks_of_a_thought_are_those_of_a_parser_that_fits_the_tokenizer(tokenizer: Any) -> None:
+    for parser, words in (
+        ("nope", ("reasoning_parser=nope", "deepseek_r1", "qwen3")),
+        ("qwen3", ("reasoning_parser=qwen3", "does not fit", tokenizer.name_or_path)),
+        (None, ("no marks", "reasoning_parser", "qwen3")),
+    ):
+        with pytest.raises(InputError, match=naming(*words)):
+            find_marks(tokenizer, parser)
+    thinker = copy.deepcopy(tokenizer)
+    thinker.add_tokens(["<think>", "</think>"])
+    for parser in (None, "qwen3"):
+        assert find_marks(thinker, parser)[1:] == ("<think>", "</think>")
+
+
 def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_read_behind_it(
     engine: VllmEngine,
     reference: Callable[..., Reference],

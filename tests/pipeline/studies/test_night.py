@@ -193,17 +193,6 @@ def test_nightly_of_several_runs_the_worst_decides(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damaged", [None, DAMAGED])
-def test_nightly_few_facts_exit_4_with_or_without_damage(
-    written: Nightly, answers: Answers, night: Act, accept: Act, damaged: str | None
-) -> None:
-    nightly_path = written(5)  # 20 facts
-    assert night(nightly_path, answers(5), 1) == 4
-    accept(nightly_path, "planted5-2026-11-01")
-    assert night(nightly_path, answers(5, damaged), 2) == 4
-
-
-@pytest.mark.slow
 def test_nightly_other_relations_than_the_baseline_is_not_judged(
     tmp_path: Path,
     written: Nightly,
