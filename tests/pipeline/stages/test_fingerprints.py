@@ -1,8 +1,10 @@
 """Fingerprints: what is declared part of a recipe changes some, and nothing else changes any."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -234,6 +236,40 @@ def test_fingerprints_anything_else_changed_are_the_same(
             with subtests.test(path):
                 assert fingerprints(with_another(run, path)) == names_before
         pytest.fail("all of them together give other artifacts")
+
+
+# A digest of the recipes of prompts and answers, and one of those of the tables made of them. A new
+# one of the first kind asks again what was paid for; one of the second computes tables anew.
+RECIPES = {
+    "generate": ("8809fb9e", "33561501"),
+    "score": ("6c57b354", "5e1d3f9e"),
+    "fill": ("fea9aabd", "ae0ec31c"),
+    "prefer": ("cd9662a1", "89ec5986"),
+}
+OF_LIBRARIES = ("software", "versions")
+
+
+def lasting(value: Any) -> Any:
+    """A part of a recipe without the versions of libraries."""
+    if isinstance(value, Mapping):
+        return {name: lasting(part) for name, part in value.items() if name not in OF_LIBRARIES}
+    return [lasting(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("ability", RUNS)
+def test_recipes_are_those_of_what_was_paid_for(ability: str, before: Before) -> None:
+    run, _ = before[ability]
+    recipes = [
+        (recipe.stage, recipe.version, sorted(recipe.inputs), lasting(recipe.fields))
+        for branch in build_plan(run).branches
+        for recipe in (artifact.recipe for artifact in branch.artifacts())
+    ]
+    tables = [recipe for recipe in recipes if recipe[0] in ("matched", "metrics")]
+    answers = [recipe for recipe in recipes if recipe not in tables]
+    digests = (
+        sha256(json.dumps(part, sort_keys=True, default=str).encode()) for part in (answers, tables)
+    )
+    assert tuple(digest.hexdigest()[:8] for digest in digests) == RECIPES[ability]
 
 
 def test_fingerprints_same_files_elsewhere_are_the_same(

@@ -540,6 +540,9 @@ def test_endpoint_has_no_more_concurrent_requests_than_allowed() -> None:
     serve, numbers = concurrent(0.01)
     ask(serve, 100, max_concurrent=5)
     assert 2 <= max(numbers) <= 5
+    numbers.clear()
+    ask(serve, 100, max_concurrent=64)
+    assert max(numbers) > 4  # with which it begins
 
 
 @pytest.mark.slow
