@@ -113,8 +113,8 @@ def along(axis: str) -> Figure:
 
 
 def lives() -> Figure:
-    known = [[True, False, True], [False, True, True], [False, False, True]]
-    return comparison.lives_figure(pl.DataFrame({"is_known": known}), ["a", "b", "c"])
+    known = [[True, False, True, True], [False, True, True, False]]
+    return comparison.lives_figure(pl.DataFrame({"is_known": known}), ["a", "b", "c", "d"])
 
 
 def frames() -> Figure:
@@ -161,7 +161,7 @@ FIGURES: dict[str, tuple[Callable[[], Figure], str]] = {
     "differences": (differences, "b1b9489b4145"),
     "along a size": (lambda: along("size"), "252d77e1442c"),
     "along steps": (lambda: along("step"), "45287864f06c"),
-    "lives": (lives, "3c22908740bf"),
+    "lives": (lives, "c585ef1d8cf9"),
     "frames": (frames, "cdef440a7357"),
     "cardinality": (cardinality, "92531d3159ef"),
     "kinds": (kinds, "2594c3dacb06"),
