@@ -106,15 +106,16 @@ def test_greedy_answers_equal_transformers(ask: Ask, references: dict[str, Refer
 def test_marks_of_a_thought_are_those_of_a_parser_that_fits_the_tokenizer(tokenizer: Any) -> None:
     for parser, words in (
         ("nope", ("reasoning_parser=nope", "deepseek_r1", "qwen3")),
-        ("qwen3", ("reasoning_parser=qwen3", "does not fit", tokenizer.name_or_path)),
+        ("deepseek_r1", ("deepseek_r1 does not fit", tokenizer.name_or_path)),
+        ("granite", ("no marks", "reasoning_parser")),
         (None, ("no marks", "reasoning_parser", "qwen3")),
     ):
         with pytest.raises(InputError, match=naming(*words)):
             find_marks(tokenizer, parser)
     thinker = copy.deepcopy(tokenizer)
     thinker.add_tokens(["<think>", "</think>"])
-    for parser in (None, "qwen3"):
-        assert find_marks(thinker, parser)[1:] == ("<think>", "</think>")
+    for own, parser in ((thinker, None), (thinker, "deepseek_r1"), (tokenizer, "qwen3")):
+        assert find_marks(own, parser)[1:] == ("<think>", "</think>")
 
 
 def test_thought_ends_at_its_mark_its_budget_or_in_silence_and_the_answer_is_read_behind_it(
