@@ -94,7 +94,7 @@ def spread() -> Figure:
 def differences() -> Figure:
     numbers = {"ci_low": -0.1, "ci_high": 0.2}
     rows = [
-        {**numbers, "metric": "acc_at_1", "relation_id": name, "difference": d, "p_holm": p}
+        {**numbers, "metric": "acc_at_1", "relation_id": name, "difference": d, "p": p, "p_holm": p}
         for name, d, p in ((None, 0.01, 0.05), ("P1", 0.02, 0.051), ("P2", -0.03, None))
     ]
     table = pl.DataFrame(rows, {**COMPARISON})
@@ -158,7 +158,7 @@ FIGURES: dict[str, tuple[Callable[[], Figure], str]] = {
     "coverage": (coverage, "597866896eb3"),
     "sharing": (sharing, "6ea03b78b230"),
     "spread": (spread, "397c32adb572"),
-    "differences": (differences, "b1b9489b4145"),
+    "differences": (differences, "ff9c2bf19a06"),
     "along a size": (lambda: along("size"), "252d77e1442c"),
     "along steps": (lambda: along("step"), "45287864f06c"),
     "lives": (lives, "c585ef1d8cf9"),
