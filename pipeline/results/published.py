@@ -109,7 +109,7 @@ def _of_run(run: str, results: str) -> dict[str, pl.DataFrame]:
 def _rows(cells: pl.DataFrame, run: str | None) -> pl.DataFrame:
     """The cells of one table as texts, a column per metric; empty parts of a place are left out."""
     metrics = (metric for method in METHODS.values() for metric in method.measure.metrics)
-    titles = headings(metrics)
+    titles = headings(metric for metric in metrics if metric.name in cells["metric"])
     heading = pl.col("metric").replace(titles)
     cells = cells.with_columns(heading=heading).with_row_index("row")
     cells = cells.with_columns(pl.min("row").over("setting", "variant", "slice"))
