@@ -24,7 +24,7 @@ from _fresh_process import in_fresh_process
 
 from factsweep.operators.engines.preference import PreferRequest, Search, log_sum
 from factsweep.operators.engines.protocol import ScoreRequest
-from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
+from factsweep.operators.engines.transformers import CandidatesLM
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name
 from factsweep.pipeline.cluster import hardware

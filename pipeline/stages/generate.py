@@ -22,7 +22,7 @@ from factsweep.operators.engines.protocol import (
     Thinking,
     score_requests,
 )
-from factsweep.operators.engines.transformers.batched_lm import MaskedLM
+from factsweep.operators.engines.transformers import MaskedLM
 from factsweep.operators.methods.method import PromptSetting
 from factsweep.operators.prompts import masked
 from factsweep.operators.prompts.chat import turns

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import entropy
 from transformers import FillMaskPipeline
 
-from factsweep.operators.engines.transformers.batched_lm import MaskedLM
+from factsweep.operators.engines.transformers import MaskedLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.masked import candidates, label_tokens
 from factsweep.pipeline.config.run import Run

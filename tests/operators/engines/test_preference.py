@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators import seeds
 from factsweep.operators.engines import preference
+from factsweep.operators.engines import transformers as batched_lm
 from factsweep.operators.engines.preference import (
     BeamsRequest,
     Branch,
@@ -27,8 +28,7 @@ from factsweep.operators.engines.preference import (
     preferences,
     split_branches,
 )
-from factsweep.operators.engines.transformers import batched_lm
-from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
+from factsweep.operators.engines.transformers import CandidatesLM
 from factsweep.operators.prompts.label_trie import Name, Path, Trie
 
 N_VOCABULARY = 12

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from factsweep.operators.engines.preference import BeamsRequest, EntityScore, PreferRequest
-from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
+from factsweep.operators.engines.transformers import CandidatesLM
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.clozes import ending_tokens
 from factsweep.operators.prompts.label_trie import Labels, Name

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from factsweep.operators.engines.preference import PreferenceResult, PreferRequest, log_sum
-from factsweep.operators.engines.transformers.batched_lm import CandidatesLM
+from factsweep.operators.engines.transformers import CandidatesLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import PREFER
 from factsweep.operators.prompts.expansion import longest_text

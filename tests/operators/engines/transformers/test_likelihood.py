@@ -10,9 +10,9 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factsweep.operators.engines import transformers as batched_lm
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
-from factsweep.operators.engines.transformers import batched_lm
-from factsweep.operators.engines.transformers.batched_lm import Likelihood
+from factsweep.operators.engines.transformers import Likelihood
 
 # Of a sum of log-probabilities in float32.
 TOLERANCE = 1e-4

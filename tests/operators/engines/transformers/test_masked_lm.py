@@ -25,9 +25,9 @@ from transformers import (
 )
 
 from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.engines import transformers as batched_lm
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction
-from factsweep.operators.engines.transformers import batched_lm
-from factsweep.operators.engines.transformers.batched_lm import MaskedLM, cut_batches
+from factsweep.operators.engines.transformers import MaskedLM, cut_batches
 from factsweep.operators.prompts.masked import MaskedSetting, encode, expand, label_tokens
 from tests.messages import naming
 

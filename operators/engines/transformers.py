@@ -1,4 +1,4 @@
-"""Masked models fill masks, causal ones score texts or compare entities, in bounded batches.
+"""Models of transformers as engines, in bounded batches: they fill masks, score, or compare.
 
 Causal models read the prefix of a group of texts once, up to its last token, and keep its keys and
 values; the rest of the texts follows in batches. Texts are padded on the right, and a causal model
@@ -19,7 +19,17 @@ from factsweep.operators.engines.preference import (
     PreferRequest,
     preferences,
 )
-from factsweep.operators.engines.protocol import MaskedRequest, Prediction, Scored, ScoreRequest
+from factsweep.operators.engines.protocol import (
+    EngineKind,
+    MaskedRequest,
+    Prediction,
+    Scored,
+    ScoreRequest,
+    Start,
+    cpu_build,
+    find_installed,
+    precision,
+)
 from factsweep.operators.prompts.tokens import shared_start
 
 T = TypeVar("T")
@@ -259,3 +269,42 @@ class CandidatesLM:
         )
         with torch.inference_mode():
             return self._model.generate(ids, config, attention_mask=torch.ones_like(ids))
+
+
+def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:
+    """The engine for the ability, with the model loaded."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+    if start.ability == "score":
+        return Likelihood(_load_pretrained(AutoModelForCausalLM, start), device=start.device)
+    tokenizer = AutoTokenizer.from_pretrained(
+        start.model, revision=start.revision, trust_remote_code=start.trust_remote_code
+    )
+    if start.ability == "prefer":
+        return CandidatesLM(
+            _load_pretrained(AutoModelForCausalLM, start), tokenizer, device=start.device
+        )
+    return MaskedLM(_load_pretrained(AutoModelForMaskedLM, start), tokenizer, device=start.device)
+
+
+def _load_pretrained(kind: Any, start: Start) -> Any:
+    import torch
+
+    return kind.from_pretrained(
+        start.model,
+        revision=start.revision,
+        dtype=getattr(torch, start.dtype),
+        trust_remote_code=start.trust_remote_code,
+    )
+
+
+KIND = EngineKind(
+    name="transformers",
+    version=lambda: find_installed("transformers"),
+    load=load,
+    abilities=frozenset({"fill", "score", "prefer"}),
+    install="install it with pip install transformers",
+    gpus="one",
+    switches=precision,
+    cpu_build=cpu_build,
+)
