@@ -45,7 +45,6 @@ from _fresh_process import in_fresh_process
 from factsweep.operators.datasets.myriadlama import rows_from_facts
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.cluster import hardware
-from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config import settings
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
@@ -245,7 +244,7 @@ def _engine_options(job: Run) -> dict[str, Any]:
         "disable_log_stats": True,
         "gpu_memory_utilization": job.model.gpu_memory_utilization,
     }
-    if device(job.cluster) == "cpu":
+    if job.device == "cpu":
         del options["gpu_memory_utilization"]
         options |= {"enforce_eager": True, "block_size": 32, "enable_chunked_prefill": False}
     return options

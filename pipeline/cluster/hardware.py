@@ -68,14 +68,9 @@ class Hardware:
         return self.named or (processor.gpu() if self.gpus else processor.cpu())
 
 
-def device(cluster: Cluster) -> str:
-    """`cuda` where the vLLM that is installed is the CUDA build, else `cpu`."""
-    return processor.device(cluster.device)
-
-
 def gpus_per_engine(run: Run) -> int:
     """The GPUs that one replica of the model holds."""
-    if device(run.cluster) == "cpu" or run.engine.gpus == "none":
+    if run.device == "cpu" or run.engine.gpus == "none":
         return 0
     if run.engine.gpus == "one":
         return 1
@@ -88,13 +83,13 @@ def most_engines(run: Run) -> int:
     An engine computes with every core, so that a second one would only wait.
     """
     replicas = run.model.replicas
-    on_cores = device(run.cluster) == "cpu" and run.engine.gpus != "none"
+    on_cores = run.device == "cpu" and run.engine.gpus != "none"
     return replicas.min if on_cores and run.cluster.address is None else replicas.max
 
 
 def computes_on_cores(run: Run) -> bool:
     """Whether an engine computes with all cores of its machine, unlike fake ones."""
-    return device(run.cluster) == "cpu" and run.engine.computes
+    return run.device == "cpu" and run.engine.computes
 
 
 def sets_of_gpus(run: Run, replicas: int) -> int:
@@ -127,14 +122,14 @@ def cores(cluster: Cluster) -> int:
 
 def check_weights(run: Run, model: Model) -> None:
     """Refuse weights that the engine cannot load or compute with here; `model` has its type."""
-    model_metadata.check(model, device(run.cluster), run.engine.name)
+    model_metadata.check(model, run.device, run.engine.name)
     if run.engine.name == "vllm":
         model_metadata.check_wrapper(model)
 
 
 def check_build(run: Run) -> None:
     """Refuse a CPU build on machines with GPUs."""
-    if device(run.cluster) == "cuda" and (built := run.engine.cpu_build()) is not None:
+    if run.device == "cuda" and (built := run.engine.cpu_build()) is not None:
         raise InputError(
             f"cluster.device=cuda, and {built} is installed here, which computes on CPUs alone; "
             "install the CUDA build (make setup DEVICE=cuda), or give cluster.device=cpu."
@@ -145,7 +140,7 @@ def variables(run: Run, *, offline: bool = False) -> dict[str, str]:
     """The environment variables of the workers; `offline`: they must not ask the hub."""
     model, n_parts = run.model, run.model.tensor_parallel
     variables = run.engine.switches(os.environ) | _QUIET
-    if device(run.cluster) == "cpu":
+    if run.device == "cpu":
         n_cores = cores(run.cluster)
         variables |= {
             # In one process: a second one would share the two cores and slow both down.

@@ -66,7 +66,7 @@ def check_machine(run: Run) -> Iterator[Finding]:
     free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
     hint = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
     fix = "" if free >= _SHM_GB else f"{hint}, or cluster.launch.shared_memory"
-    several = processor.device(run.cluster.device) == "cuda" and run.model.tensor_parallel > 1
+    several = run.device == "cuda" and run.model.tensor_parallel > 1
     text = f"{free:,.1f} GB free in {SHM}"
     yield Finding.of("shared memory", text, **{"fails" if several else "warns": fix})
     # Ray logs and spills to temporary files.
@@ -136,7 +136,7 @@ def check_gpus(run: Run) -> Iterator[Finding]:
 
 def check_driver(run: Run, gpus: Sequence[Gpu], problem: str) -> Iterator[Finding]:
     """Checks of the driver and the kind of GPU; `problem`: why there are none."""
-    needed = processor.device(run.cluster.device) == "cuda" and run.engine.gpus != "none"
+    needed = run.device == "cuda" and run.engine.gpus != "none"
     if not gpus:
         fix = "look at nvidia-smi, or compute on CPUs: cluster.device=cpu"
         yield Finding.of("GPUs", problem, fails=fix if needed else "")
@@ -220,7 +220,7 @@ def check_memory(run: Run, gpus: Sequence[Gpu]) -> Finding:
 def refuse_unfit_machine(run: Run) -> None:
     """Refuse a machine on which no sweep can run; cheap enough for every run."""
     groups = [("machine", check_machine(run))]
-    if run.cluster.address is None and processor.device(run.cluster.device) == "cuda":
+    if run.cluster.address is None and run.device == "cuda":
         groups.append(("GPUs", check_driver(run, *query_gpus())))
     for group, findings in groups:
         for finding in findings:

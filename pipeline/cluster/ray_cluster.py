@@ -20,7 +20,6 @@ from factsweep.operators.errors import DecodingError, InputError, StoppedError, 
 from factsweep.pipeline.cluster.hardware import (
     check_build,
     check_weights,
-    device,
     gpus_per_engine,
     sets_of_gpus,
     variables,
@@ -46,7 +45,7 @@ def check_engine(run: Run) -> None:
         )
     check_build(run)
     check_weights(run, run.model)
-    if run.decoding.determinism == "batch_invariant" and device(run.cluster) == "cpu":
+    if run.decoding.determinism == "batch_invariant" and run.device == "cpu":
         raise InputError(
             "decoding.determinism=batch_invariant needs an NVIDIA GPU: vLLM's CPU build has no "
             "such kernels. Set it to default; the flip rate in the table is the noise that is left."

@@ -28,6 +28,7 @@ from factsweep.pipeline.config.recipe import (
     Share,
     Text,
 )
+from factsweep.pipeline.machine import processor
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,11 @@ class Run(_RunFields):
     def folder(self) -> str:
         """The path or URL of the folder of its results."""
         return below(self.results, self.name)
+
+    @property
+    def device(self) -> str:
+        """`cuda` where the vLLM that is installed is the CUDA build, else `cpu`."""
+        return processor.device(self.cluster.device)
 
     @property
     def method(self) -> Method:

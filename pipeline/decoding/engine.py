@@ -16,7 +16,7 @@ from factsweep.operators.construction.paraphrase import Ask
 from factsweep.operators.engines.protocol import Endpoint, RefusedRequest, Request, Sampling, Start
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
-from factsweep.pipeline.cluster.hardware import check_build, device
+from factsweep.pipeline.cluster.hardware import check_build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -130,7 +130,7 @@ def load(run: Run, weights: Weights) -> Any:
         dtype=model.dtype,
         max_model_len=model.max_model_len,
         ability=run.method.ask.ability.name,
-        device=device(run.cluster),
+        device=run.device,
         tensor_parallel=model.tensor_parallel,
         pipeline_parallel=model.pipeline_parallel,
         gpu_memory_utilization=model.gpu_memory_utilization / model.replicas.per_gpu,

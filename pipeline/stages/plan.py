@@ -17,7 +17,6 @@ from pathlib import Path
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.normalise import BY_CHARACTER, has_lemmas, language_of
 from factsweep.operators.methods.method import FILL, GENERATE, SCORE, PromptSetting
-from factsweep.pipeline.cluster.hardware import device
 from factsweep.pipeline.config.budget import parse_budget
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
@@ -171,7 +170,7 @@ def warnings(plan: Plan) -> Iterator[str]:
         for answers in plan.external_answers():
             yield from answers.warnings()
         return
-    if slow := processor.warning(run.model.dtype, device(run.cluster)):
+    if slow := processor.warning(run.model.dtype, run.device):
         yield slow
     language = language_of(run.matching.pipeline)
     if language is not None and not has_lemmas(language):

@@ -3,14 +3,14 @@
 import pytest
 
 from factsweep.pipeline.cluster import hardware
-from factsweep.pipeline.cluster.hardware import device, gpus_per_engine
+from factsweep.pipeline.cluster.hardware import gpus_per_engine
 from factsweep.pipeline.config.settings import load
 
 
 def test_gpus_per_engine_tensor_parallel_model_holds_as_many() -> None:
     for kind, n in {"cuda": 4, "cpu": 0}.items():
         run = load(["model=llama3-70b", f"cluster.device={kind}"])
-        assert (device(run.cluster), gpus_per_engine(run)) == (kind, n)
+        assert (run.device, gpus_per_engine(run)) == (kind, n)
 
 
 def test_environment_cpu_engine_has_one_process_its_cache_and_its_cores() -> None:
