@@ -29,7 +29,6 @@ from factsweep.pipeline.runs.run import (
     check_answers,
     compute,
     log_server_differences,
-    log_warnings,
     make_given,
     repair,
 )
@@ -64,21 +63,21 @@ def estimate(settings: Run) -> pl.DataFrame:
     controls = estimates.find_controls(full_plan)
     for control in controls.values():
         estimates.warn_of_missing(settings, control)
-    check_plan(sample_plan(full_plan))
+    sentences = check_plan(sample_plan(full_plan))
     with run_files.log_run(settings):
         if settings.target is None:
-            tables = _ask_and_estimate(full_plan, settings, controls)
+            tables = _ask_and_estimate(full_plan, settings, controls, sentences)
             _write(full_plan, settings, tables)
         else:
-            tables = _until_sure(full_plan, controls)
+            tables = _until_sure(full_plan, controls, sentences)
         log_server_differences(sample_plan(full_plan))
         LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
         return tables
 
 
-def _until_sure(full_plan: Plan, controls: Controls) -> pl.DataFrame:
+def _until_sure(full_plan: Plan, controls: Controls, sentences: Sequence[str]) -> pl.DataFrame:
     """Ask ever more of each setting until the target is met; each look writes the tables."""
-    run, tables, sentences = full_plan.run, list[pl.DataFrame](), list[str]()
+    run, tables, outcomes = full_plan.run, list[pl.DataFrame](), list[str]()
     sampling = run.method.measure.sampling
     assert sampling is not None
     goal = parse_target(str(run.target), sampling.targets)
@@ -87,13 +86,14 @@ def _until_sure(full_plan: Plan, controls: Controls) -> pl.DataFrame:
         next_budget: str | None = str(run.budget)
         while next_budget is not None:
             budget_run = replace(run, budget=next_budget)
-            rows = _ask_and_estimate(full_plan, budget_run, controls, [branch.title])
+            titles = [branch.title]
+            rows = _ask_and_estimate(full_plan, budget_run, controls, sentences, titles)
             rows, sentence, next_budget = _look(rows, goal, parse_budget(next_budget), variances)
             LOG.info("%s: %s", branch.title, sentence)
             all_rows = pl.concat([*tables, rows])
-            lines = [*sentences, f"{branch.title}: {sentence}"]
+            lines = [*outcomes, f"{branch.title}: {sentence}"]
             _write(full_plan, budget_run, all_rows, lines)
-        tables, sentences = [*tables, rows], lines
+        tables, outcomes = [*tables, rows], lines
     return all_rows
 
 
@@ -136,7 +136,11 @@ def _look(
 
 
 def _ask_and_estimate(
-    full_plan: Plan, run: Run, controls: Controls, titles: Sequence[str] | None = None
+    full_plan: Plan,
+    run: Run,
+    controls: Controls,
+    sentences: Sequence[str],
+    titles: Sequence[str] | None = None,
 ) -> pl.DataFrame:
     """Ask the missing prompts of a run's budget, repair damaged files, and estimate.
 
@@ -151,7 +155,7 @@ def _ask_and_estimate(
     renewed = Counter[str]()
     while True:
         try:
-            _ask(plan)
+            _ask(plan, sentences)
             return pl.concat(
                 estimates.estimate_setting(run, branch, controls) for branch in plan.branches
             )
@@ -159,11 +163,10 @@ def _ask_and_estimate(
             repair(plan, damage, renewed)
 
 
-def _ask(plan: Plan) -> None:
+def _ask(plan: Plan, sentences: Sequence[str]) -> None:
     """Ask the missing prompts, and warn where a budget is too small."""
     if not is_answered(plan):
-        run_files.log_start(plan)
-        log_warnings(plan)
+        run_files.log_start(plan, sentences)
         if plan.run.answers is None:
             compute(plan)
         else:

@@ -21,29 +21,31 @@ from factsweep.pipeline.stages.question import check_reading, room
 _FEW = 16  # pairs of each relation, beside those that a prompt demonstrates
 
 
-def check_plan(plan: Plan) -> None:
-    """Refuse a run that cannot start.
+def check_plan(plan: Plan) -> list[str]:
+    """Refuse a run that cannot start; returns its warnings, none of what is complete.
 
     Each setting is expanded for a few pairs of each relation, and the first prompt of each template
-    is read by the tokenizer. What is complete is not checked again.
+    is read by the tokenizer.
 
     Raises:
         InputError: a row, a template, the tokenizer, the engine or this machine is unfit.
     """
     with suppress(DamagedFileError):  # the run sets the file aside, and computes it again
         if plan.is_complete() or (plan.run.budget is not None and is_answered(plan)):
-            return
+            return []
         for answers in plan.external_answers():
             answers.check()
         if plan.run.answers is None and any(branch.lacks_answers() for branch in plan.branches):
             machine_checks.refuse_unfit_machine(plan.run)
             check_engine(plan.run)
-        list(warnings(plan))  # may refuse
+        sentences = list(warnings(plan))
         artifacts = ((branch.prompts, branch.admitted) for branch in plan.branches)
         if not all(artifact.is_complete() for pair in artifacts for artifact in pair):
             facts = read_sources(plan)
             for branch in plan.branches:
                 _check_setting(plan, branch, facts)
+        return sentences
+    return []
 
 
 def is_answered(plan: Plan) -> bool:

@@ -20,7 +20,7 @@ from factsweep.pipeline.results.notes import differences
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan
-from factsweep.pipeline.stages.plan import Plan, build_plan, warnings
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
@@ -80,14 +80,16 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
         raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
     past_runs.check_free(settings.results, settings.name)
     plan = build_plan(settings)
-    check_plan(plan)
+    sentences = check_plan(plan)
     with run_files.log_run(settings):
-        metrics = _make_and_measure(plan, make)
+        metrics = _make_and_measure(plan, make, sentences)
         check_failed(plan)
         return metrics
 
 
-def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
+def _make_and_measure(
+    plan: Plan, make: Callable[[Plan], None], sentences: Sequence[str]
+) -> pl.DataFrame:
     started, settings = time.monotonic(), plan.run
     store = Store(settings.folder)
     earlier = record.earlier(store)
@@ -100,8 +102,7 @@ def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
         try:
             if is_new := not is_settled():
                 note_use(plan.store, use)
-                run_files.log_start(plan)
-                log_warnings(plan)
+                run_files.log_start(plan, sentences)
                 make(plan)
                 while not is_settled():  # an input was computed again, with other content
                     make(plan)
@@ -116,12 +117,6 @@ def _make_and_measure(plan: Plan, make: Callable[[Plan], None]) -> pl.DataFrame:
     if is_new:
         LOG.info("done; results in %s", store.where())
     return metrics
-
-
-def log_warnings(plan: Plan) -> None:
-    """Log the warnings of the plan."""
-    for sentence in warnings(plan):
-        LOG.warning("%s", sentence)
 
 
 def log_server_differences(plan: Plan) -> None:

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -117,8 +117,8 @@ def _end(run: Run, state: State, cause: str | None = None) -> None:
             write_pulse(run, state, cause=cause and hidden(cause))
 
 
-def log_start(plan: Plan) -> None:
-    """Log the start of a run: its settings, its place, and the number of missing artifacts."""
+def log_start(plan: Plan, sentences: Sequence[str]) -> None:
+    """Log the start of a run: settings, place, number of missing artifacts, and the warnings."""
     run = plan.run
     settings = ", ".join(branch.title for branch in plan.branches)
     study = f"{run.model.name} on {run.benchmark.name} ({settings}), seed {run.seed}"
@@ -127,6 +127,8 @@ def log_start(plan: Plan) -> None:
     place = f"process {os.getpid()} on {socket.gethostname()}; artifacts in {plan.store.where()}"
     missing = count(len(plan.missing()), "artifact")
     logs.LOG.info("factsweep %s, %s, %s missing", version, place, missing)
+    for sentence in sentences:
+        logs.LOG.warning("%s", sentence)
 
 
 def write_engine_log(run: Run, number: int, text: str) -> None:
