@@ -15,7 +15,7 @@ import numpy as np
 
 from factsweep.operators.seeds import generator
 from factsweep.pipeline.decoding.pool import order_of_shards
-from factsweep.pipeline.stages.expand import ends
+from factsweep.pipeline.stages.expand import list_shard_ends
 
 PROMPTS, RELATIONS, IN_HAND = 6_492_800, 41, 2
 SPREAD = 0.05  # of the engines' speeds: one standard deviation
@@ -48,7 +48,7 @@ def main() -> None:
 
 def cut(relations: list[int], size: int, **fewest: int) -> list[list[int]]:
     """The number of prompts of each shard of each relation."""
-    edges_of_relations = [[0, *ends(n, size, **fewest)] for n in relations]
+    edges_of_relations = [[0, *list_shard_ends(n, size, **fewest)] for n in relations]
     return [[b - a for a, b in pairwise(edges)] for edges in edges_of_relations]
 
 

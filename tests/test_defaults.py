@@ -30,7 +30,7 @@ UNEQUAL = {
     "operators/prompts/tokens.py": 2,
     "operators/tables/belief.py": 2,
     "pipeline/commands/arguments.py": 1,
-    "pipeline/results/notes.py": 1,
+    "pipeline/results/run_warnings.py": 1,
 }
 
 

@@ -80,7 +80,7 @@ def check_rows(facts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         if flaw := earlier.flaw(fact):
             rows.append((fact["place"], flaw, True))
         else:
-            rows += [(fact["place"], doubt, False) for doubt in earlier.doubts(fact)]
+            rows += [(fact["place"], doubt, False) for doubt in earlier.find_doubts(fact)]
     findings = pl.DataFrame(rows, schema("place int, finding text, left_out bool"), orient="row")
     findings = findings.cast({"place": pl.UInt32})
     omitted = findings.filter("left_out")["place"].implode()
@@ -117,7 +117,7 @@ class _EarlierRows:
             return None
         return "no answer can match its object, which has no word"
 
-    def doubts(self, fact: Mapping[str, Any]) -> Iterator[str]:
+    def find_doubts(self, fact: Mapping[str, Any]) -> Iterator[str]:
         """What is doubtful of a fact that can be asked."""
         language, relation, subject, object_, subject_id = _normalise_fact(fact)
         question = (language, relation, subject)

@@ -144,7 +144,7 @@ def read_probed(tables: Tables, relations: Relations = None) -> Facts:
     Raises:
         InputError: there is not one table, or it lacks a column.
     """
-    rows = _only(tables, PROBING)
+    rows = _single_table(tables, PROBING)
     label = pl.coalesce(pl.col("gold_corrected", "gold").replace("", None))
     is_id = pl.col("disambiguation").str.contains(r"^Q\d+$").fill_null(value=False)
     rows = rows.with_columns(label=label, id=pl.when(is_id).then("disambiguation").otherwise(label))
@@ -189,7 +189,7 @@ def n_sentences(facts: Facts) -> dict[str, int]:
 
 def n_verbalised(tables: Tables) -> dict[str, int]:
     """How many sentences are corrected, and how many of them are left out."""
-    rows = _only(tables, VERBALISATIONS).drop_nulls("correction")
+    rows = _single_table(tables, VERBALISATIONS).drop_nulls("correction")
     return {
         "corrected": rows.height,
         "left_out": rows.height - _parse_verbalisations(tables).height,
@@ -198,7 +198,7 @@ def n_verbalised(tables: Tables) -> dict[str, int]:
 
 def _parse_verbalisations(tables: Tables) -> pl.DataFrame:
     facts = []
-    rows = _only(tables, VERBALISATIONS).drop_nulls("correction")
+    rows = _single_table(tables, VERBALISATIONS).drop_nulls("correction")
     for number, row in enumerate(rows.iter_rows(named=True)):
         subject, relation, object_ = re.findall(r"'([^']*)'", row["triples_raw"])
         texts = (row["verbalization"], row["correction"])
@@ -215,7 +215,7 @@ def _parse_verbalisations(tables: Tables) -> pl.DataFrame:
     return pl.DataFrame(facts, _FACTS, orient="row")
 
 
-def _only(tables: Tables, expected: pl.Schema) -> pl.DataFrame:
+def _single_table(tables: Tables, expected: pl.Schema) -> pl.DataFrame:
     if len(tables) != 1:
         raise InputError(f"there must be one table; there are {join_list(tables)}.")
     ((name, rows),) = tables.items()

@@ -97,16 +97,16 @@ def _check_values(
     rows: pl.LazyFrame, subject: str, relation_labels: Relations, titles: Mapping[str, str]
 ) -> None:
     """Refuse rows with missing values; `titles` are the names of the columns in the file."""
-    problems = {f"{name} is empty": _blank(pl.col(name)) for name in (*_TEXT, subject)}
-    problems["rel_uri names no relation"] = _blank(pl.col("relation_id"))
+    problems = {f"{name} is empty": _is_blank(pl.col(name)) for name in (*_TEXT, subject)}
+    problems["rel_uri names no relation"] = _is_blank(pl.col("relation_id"))
     problems["is_manual is empty"] = pl.col("is_manual").is_null()
     labels, uris = pl.col("obj_ents"), pl.col("obj_uris")
     problems["obj_ents is empty"] = labels.list.len().fill_null(0) == 0
-    problems["obj_ents has an empty label"] = labels.list.eval(_blank(pl.element())).list.any()
+    problems["obj_ents has an empty label"] = labels.list.eval(_is_blank(pl.element())).list.any()
     are_parallel = uris.list.len().fill_null(0) == labels.list.len()
     problems["obj_uris and obj_ents differ in length"] = ~are_parallel
     if "fact_popularity" in rows.collect_schema():
-        is_filled = ~_blank(pl.col("fact_popularity").cast(pl.String))
+        is_filled = ~_is_blank(pl.col("fact_popularity").cast(pl.String))
         is_number = _popularity().is_finite().fill_null(False)
         problems["popularity is no number"] = is_filled & ~is_number
     if "fact_type" in rows.collect_schema():
@@ -128,7 +128,7 @@ def _check_values(
     refuse(rows, problems, ["row"])
 
 
-def _blank(text: pl.Expr) -> pl.Expr:
+def _is_blank(text: pl.Expr) -> pl.Expr:
     return text.fill_null("").str.strip_chars() == ""
 
 
@@ -213,7 +213,7 @@ def _subject_column(rows: pl.LazyFrame) -> str:
 
 def _names(label: pl.Expr, aliases: pl.Expr) -> pl.Expr:
     names = pl.concat_list(label, aliases.fill_null([]))
-    return names.list.filter(~_blank(pl.element())).list.unique(maintain_order=True)
+    return names.list.filter(~_is_blank(pl.element())).list.unique(maintain_order=True)
 
 
 def _objects(pairs: pl.DataFrame) -> pl.Series:

@@ -34,15 +34,15 @@ def strip_prompt(text: str, *prompt: str) -> str:
     Blanks and line ends are not compared: tokenizers change them. The marks of a chat template
     around the prompt, and at the opening of a reply, are removed.
     """
-    answer = _after(text, prompt)
+    answer = _text_after(text, prompt)
     if answer is None and len(prompt) > 1 and len(prompt[-1].split()) > 2:
-        answer = _after(text, prompt[-1:])
+        answer = _text_after(text, prompt[-1:])
     if answer is None:
         return _REPLY_OPENING.sub("", text, count=1)
     return answer if len(prompt) == 1 else answer.lstrip()
 
 
-def _after(text: str, prompt: Sequence[str]) -> str | None:
+def _text_after(text: str, prompt: Sequence[str]) -> str | None:
     """Return the text after the parts of a prompt; null: it does not begin with them."""
     letters = "".join(text.split())
     starts, end = [], 0

@@ -78,7 +78,7 @@ def split_variance(sample: CrossedSample, values: FloatArray) -> Components | No
     same proportion in all relations, since few are large enough for a split of their own. A
     relation whose templates are not connected gets the template variance of all relations.
     """
-    fits = _fits(sample, values)
+    fits = _fit_all(sample, values)
     squares = np.array([fit.squares for fit in fits])
     degrees = np.array([fit.degrees for fit in fits])
     if degrees.sum() <= 0:
@@ -110,7 +110,7 @@ def differences(group: IntArray, values: FloatArray) -> tuple[float, float]:
     return float((n * squares - sums**2).sum() / 2), float((n * (n - 1) / 2).sum())
 
 
-def _fits(sample: CrossedSample, values: FloatArray) -> tuple[Fit, ...]:
+def _fit_all(sample: CrossedSample, values: FloatArray) -> tuple[Fit, ...]:
     fact, group = sample.fact_template
     means = group_means(group, values)
     template = np.empty(len(fact), np.int64)

@@ -37,7 +37,7 @@ from factsweep.operators.estimates.crossed import (
     group_means,
     sum_by_group,
 )
-from factsweep.operators.estimates.intervals import IntervalEstimate, exactly
+from factsweep.operators.estimates.intervals import IntervalEstimate, exact_estimate
 from factsweep.operators.estimates.means import estimate_mean
 from factsweep.operators.seeds import generator
 
@@ -144,7 +144,7 @@ def controlled_mean(
     """Estimate Σ weight · mean over the fact's prompts / Σ weight with a control."""
     without = estimate_mean(sample, values, weights)
     if sample.is_all:
-        return ControlledEstimate(exactly(without.value), sample.mean_by_fact(values), None)
+        return ControlledEstimate(exact_estimate(without.value), sample.mean_by_fact(values), None)
     fold = generator(seed, "folds").permutation(sample.n_facts) % N_FOLDS
     # The predicted difference of each sampled prompt's score from its fact's others.
     x = np.stack([centre_by_group(sample.fact, part) for part in control.within.T], axis=1)

@@ -102,7 +102,7 @@ class CrossedSample:
         sampled = np.bincount(stratum, weights * self.is_asked)
         return np.where(self.is_asked, weights * (total / sampled)[stratum], 0.0)
 
-    def only(self, facts: BoolArray) -> "CrossedSample":
+    def select_facts(self, facts: BoolArray) -> "CrossedSample":
         """The sample of a set without the other facts."""
         number, is_kept = np.cumsum(facts) - 1, facts[self.fact]
         n_failed = None if self.n_failed is None else self.n_failed[facts]

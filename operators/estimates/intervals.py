@@ -48,7 +48,7 @@ class IntervalEstimate(NamedTuple):
     why: str | None = None
 
 
-def exactly(value: float) -> IntervalEstimate:
+def exact_estimate(value: float) -> IntervalEstimate:
     """A number without error, since all prompts were asked."""
     return IntervalEstimate(value, value, value)
 
@@ -69,7 +69,7 @@ def half_width(variance: float, degrees: float) -> float:
     return float(t.isf(0.025, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
 
 
-def unseen(n: float, left: float) -> float:
+def unseen_variance(n: float, left: float) -> float:
     """The variance of a share of `n` by unseen events; `left` is the share that was not asked."""
     return UNSEEN * left / n**2
 
@@ -88,7 +88,7 @@ def share_interval(
 
     value = round(float(value), _DIGITS)  # sums of weights end next to 1
     independent = value * (1 - value) * left / n
-    correction = unseen(n, left)
+    correction = unseen_variance(n, left)
     effect = (max(0.0, variance) + correction) / (independent + correction)
     wilson = float(t.ppf(0.975, max(1.0, degrees))) ** 2 * left * effect / n
     half = np.sqrt(wilson * (value * (1 - value) + wilson / 4)) / (1 + wilson)
@@ -115,11 +115,11 @@ def look(variances: Sequence[float], half_width: float) -> InterimLook:
     floored = np.maximum(np.array(variances, dtype=np.float64), 1e-24)
     information = np.maximum.accumulate(1 / floored)
     times = np.minimum(1.0, information * (half_width / _SURE) ** 2)
-    bound = bounds(information, spent(times))[-1]
+    bound = bounds(information, spent_alpha(times))[-1]
     return InterimLook(bound, bound * float(np.sqrt(variances[-1])))
 
 
-def spent(times: FloatArray) -> FloatArray:
+def spent_alpha(times: FloatArray) -> FloatArray:
     """The part of the 5 % that is spent at times up to 1."""
     from scipy.stats import norm
 

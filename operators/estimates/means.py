@@ -15,7 +15,7 @@ from factsweep.operators.estimates.crossed import (
 )
 from factsweep.operators.estimates.intervals import (
     IntervalEstimate,
-    exactly,
+    exact_estimate,
     half_width,
     share_interval,
     within_bounds,
@@ -91,7 +91,7 @@ def weighted_mean(
     """
     value, variance, degrees = mean = estimate_mean(sample, values, weights)
     if sample.is_all:
-        return exactly(value)
+        return exact_estimate(value)
     if variance is None:
         return mean.estimate
     n = len(sample.fact) if variance > 0 or sample.is_asked.all() else int(sample.is_asked.sum())
@@ -114,7 +114,9 @@ def estimate_mean(sample: CrossedSample, values: FloatArray, weights: FloatArray
     parts, is_asked = split_variance(sample, values), sample.is_asked
     if parts is None and is_asked.all():
         return Mean(value, None, 0.0)
-    by_relation = within_variance(sample.only(is_asked), values, sampled_share[is_asked], parts)
+    by_relation = within_variance(
+        sample.select_facts(is_asked), values, sampled_share[is_asked], parts
+    )
     degrees = 0.0 if parts is None else parts.degrees
     return Mean(value, *of_both_stages(sample, means, share, float(by_relation.sum()), degrees))
 
@@ -183,7 +185,7 @@ def consist(sample: CrossedSample, matches: FloatArray) -> IntervalEstimate:
     sampled_weights = sample.sampled_weights(weights)
     value = float(sampled_weights @ shares)
     if sample.is_all:
-        return exactly(value)
+        return exact_estimate(value)
     is_asked, is_enough = sample.is_asked & has_pairs, n >= 4
     within = np.full(sample.n_facts, value * (1 - value))
     if is_enough.any():

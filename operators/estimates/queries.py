@@ -14,9 +14,9 @@ import polars as pl
 from factsweep.operators.estimates.crossed import FloatArray, IntArray, centre_by_group, group_means
 from factsweep.operators.estimates.intervals import (
     IntervalEstimate,
-    exactly,
+    exact_estimate,
     half_width,
-    unseen,
+    unseen_variance,
     within_bounds,
 )
 from factsweep.operators.estimates.table import ESTIMATES, row
@@ -79,7 +79,7 @@ def means(
     columns = rows.select(pl.col(names).cast(pl.Float64)).to_numpy().T
     values = np.stack([group_means(relation, column) for column in columns]) @ weights
     deviations = np.stack([centre_by_group(relation, column) for column in columns], axis=1)
-    least = unseen(len(relation), max(0.0, 1 - len(relation) / n_queries.sum()))
+    least = unseen_variance(len(relation), max(0.0, 1 - len(relation) / n_queries.sum()))
     factor = weights**2 * np.maximum(0.0, 1 - n_sampled / n_queries) / n_sampled
     covariance = _covariance(deviations, relation, factor)
     return Means(values, covariance, int((n_sampled - 1).sum()), least)
@@ -124,7 +124,9 @@ def kamel_estimates(
     )
     (macro_scores,) = macros([scores], seed=seed, n_rounds=n_rounds)
     mean_f1 = macro_scores.f1_relation_mean.overall.value if answers.height == n_full else None
-    curved = IntervalEstimate(None, None, None, CURVED) if mean_f1 is None else exactly(mean_f1)
+    curved = (
+        IntervalEstimate(None, None, None, CURVED) if mean_f1 is None else exact_estimate(mean_f1)
+    )
     rows = [
         row(metric, estimate, of_other_facts, n=answers.height, n_full=n_full, worth=None)
         for metric, estimate, of_other_facts in (

@@ -19,7 +19,12 @@ from factsweep.operators.estimates.crossed import (
     spread,
     sum_by_group,
 )
-from factsweep.operators.estimates.intervals import UNSEEN, IntervalEstimate, exactly, half_width
+from factsweep.operators.estimates.intervals import (
+    UNSEEN,
+    IntervalEstimate,
+    exact_estimate,
+    half_width,
+)
 from factsweep.operators.estimates.means import consist, n_matching, shares_of, weighted_mean
 from factsweep.operators.metrics.belief.answers import fluctuation
 from factsweep.operators.metrics.shared.bootstrap import (
@@ -192,7 +197,9 @@ def of_full_run(scored: Scored, *, seed: int, n_draws: int = 50_000) -> dict[str
     means = {name: weighted_mean(sample, *terms) for name, terms in scored.means.items()}
     if sample.is_all:  # that of the full run's own draws
         sd = fluctuation(scored.answers, draw="template", n_draws=n_draws, seed=seed).sd
-        fluctuation_estimate = IntervalEstimate(None, None, None) if sd is None else exactly(sd)
+        fluctuation_estimate = (
+            IntervalEstimate(None, None, None) if sd is None else exact_estimate(sd)
+        )
     else:
         fluctuation_estimate = fluctuation_sd(sample, scored.correct)
     return {

@@ -57,16 +57,16 @@ def is_refusal(span: str, refusals: Collection[str]) -> bool:
     >>> is_refusal("I don’t know.", ["i don't know"]), is_refusal("Unknown Pleasures", ["unknown"])
     (True, False)
     """
-    words = _plain(span)
+    words = _simplify(span)
     if not words:
         return True
     return any(
         words == refusal or (" " in refusal and f" {refusal} " in f" {words} ")
-        for refusal in map(_plain, refusals)
+        for refusal in map(_simplify, refusals)
     )
 
 
-def _plain(text: str) -> str:
+def _simplify(text: str) -> str:
     """The words of a text in lower case, without apostrophes and marks, with one blank between."""
     folded = unicodedata.normalize("NFKC", text).lower()
     return " ".join(re.findall(r"\w+", re.sub(r"['’‘`]", "", folded)))

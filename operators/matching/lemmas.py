@@ -61,7 +61,7 @@ def matches(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     return contains(a, b) | contains(b, a)
 
 
-def correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+def mark_correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     r"""Add to each answer whether some object label of its pair is contained in it.
 
     `answers` has pair_id and key, `labels` one row per object label: pair_id, key. The new column
@@ -73,7 +73,7 @@ def correct(answers: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     ...     "pair_id": ["t1", "t1", "t2"], "key": ["\x1fa\x1fguitar\x1f", "\x1fpiano\x1f", None]
     ... })
     >>> labels = pl.DataFrame({"pair_id": ["t1", "t2"], "key": ["\x1fguitar\x1f", "\x1fjapan\x1f"]})
-    >>> correct(answers, labels)["correct"].to_list()
+    >>> mark_correct(answers, labels)["correct"].to_list()
     [True, False, False]
     """
     distinct = answers.select(_ANSWER).drop_nulls().unique()

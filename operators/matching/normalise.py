@@ -191,7 +191,7 @@ class Normaliser:
     @cached_property
     def _nlp(self) -> "Language":
         language = language_of(self.pipeline)
-        return load_pipeline(self.pipeline) if language is None else _blank(language)
+        return load_pipeline(self.pipeline) if language is None else _load_blank(language)
 
 
 @lru_cache(maxsize=4)
@@ -269,7 +269,7 @@ def _spacy() -> Any:
 
 
 @lru_cache(maxsize=4)
-def _blank(language: str) -> "Language":
+def _load_blank(language: str) -> "Language":
     """A language's rules and tables, loaded once."""
     spacy = _spacy()
     # By its rules: the segmenters of some languages are programs of their own.

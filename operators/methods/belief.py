@@ -13,7 +13,7 @@ from pydantic import Field
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.estimates.control import controls
 from factsweep.operators.estimates.table import estimates, index_answers
-from factsweep.operators.matching.lemmas import correct
+from factsweep.operators.matching.lemmas import mark_correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
 from factsweep.operators.methods.belief_report import digest, report
@@ -64,7 +64,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         return facts.typed.add_value_keys(rows, labels)
 
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = correct(add_keys(answers, answers), right_keys), further["samples"]
+        matched, samples = mark_correct(add_keys(answers, answers), right_keys), further["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = add_keys(samples, sampled).select("prompt_id", "key")
         confidences = confidence(sampled.select("prompt_id", "key"), keys)

@@ -46,7 +46,10 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
     def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
         rows = _with_spans(answers)
         graded = pl.concat(
-            [empty("graded"), *(_graded(rows, gold, grader, facts.refusals) for grader in graders)]
+            [
+                empty("graded"),
+                *(_grade_answers(rows, gold, grader, facts.refusals) for grader in graders),
+            ]
         )
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
         keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
@@ -77,7 +80,7 @@ def _with_spans(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(distinct, on="text", how="left", maintain_order="left")
 
 
-def _graded(
+def _grade_answers(
     rows: pl.DataFrame, gold: Gold, grader: Grader, refusals: Sequence[str]
 ) -> pl.DataFrame:
     """What a grader says of each answer (table `graded`)."""

@@ -142,8 +142,8 @@ def _by_pair(
     """By pair: share, n, replies (answer, note, right), examples (`_example`)."""
     short = pl.col("answer").str.slice(0, _LONGEST)
     replies = setting.replies.with_columns(short).select("pair_id", "answer", "note", "right")
-    reply_rows = _first(replies, pairs, fill.n_replies)
-    example_rows = _first(setting.examples, pairs, fill.n_examples)
+    reply_rows = _first_rows(replies, pairs, fill.n_replies)
+    example_rows = _first_rows(setting.examples, pairs, fill.n_examples)
     rows = setting.facts.join(pairs, on="pair_id", how="semi")
     columns = {}
     for pair, share, n in rows.select("pair_id", "share", "n").iter_rows():
@@ -170,7 +170,7 @@ def _example(row: Mapping[str, Any], contexts: dict[str, int] | None) -> list[An
     return values if thought is None else [*values, thought[:_LONGEST_THOUGHT]]
 
 
-def _first(rows: pl.DataFrame, pairs: pl.DataFrame, n: int) -> dict[str, list[dict[str, Any]]]:
+def _first_rows(rows: pl.DataFrame, pairs: pl.DataFrame, n: int) -> dict[str, list[dict[str, Any]]]:
     """The first rows of each pair, without its id."""
     if not n:  # Polars' head(0) of a group is a row of nulls
         return {}

@@ -296,7 +296,7 @@ def render(template: str, **content: Any) -> str:
     return page.render(**markup, script_hash=f"sha256-{digest}", page=content)
 
 
-def ran(
+def describe_run(
     name: str, record: Mapping[str, Any], rows: Mapping[str, str], parts: Sequence[str]
 ) -> dict[str, Any]:
     """A run with its rows, and some parts of its configuration."""

@@ -74,7 +74,7 @@ class Expansion:
                 complete = pl.concat([empty(name), rows], how="diagonal_relaxed")
                 object.__setattr__(self, name, complete)
 
-    def longest(self, rows: pl.DataFrame) -> pl.Series:
+    def longest_texts(self, rows: pl.DataFrame) -> pl.Series:
         """The longest text that a model reads for each of some prompts of `of`."""
         return longest_text(rows, self.candidate_sets)
 
@@ -275,10 +275,12 @@ def count_demonstrations(expansion: Expansion, pairs: pl.DataFrame) -> Demonstra
     show which answers are wrong.
     """
     tables = expansion.prompts, expansion.contexts, pairs
-    return DemonstrationCounts(showing(*tables, "object").len(), showing(*tables, "subject").len())
+    return DemonstrationCounts(
+        prompts_showing(*tables, "object").len(), prompts_showing(*tables, "subject").len()
+    )
 
 
-def showing(
+def prompts_showing(
     prompts: pl.DataFrame,
     contexts: pl.DataFrame,
     pairs: pl.DataFrame,
@@ -310,7 +312,7 @@ def showing(
     return prompts.join(matches, on=key, how="semi")["prompt_id"]
 
 
-def telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+def prompts_telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     """The ids of the prompts whose query has the name of a right object, in whole words."""
     names = _names(pairs.join(prompts, on="pair_id", how="semi"))
     names = names.select("pair_id", name="object").explode("name")

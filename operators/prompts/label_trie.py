@@ -137,9 +137,9 @@ class Labels:
     def behind(self, clozes: Sequence[str]) -> list[ClozeLabels]:
         """Each cloze with the labels behind it; a cloze ends in no blank."""
         token_ids = map(tuple, encode(self.tokenizer, clozes))
-        return list(map(self._behind, clozes, token_ids))
+        return list(map(self._labels_behind, clozes, token_ids))
 
-    def _behind(self, cloze: str, prefix: Path) -> ClozeLabels:
+    def _labels_behind(self, cloze: str, prefix: Path) -> ClozeLabels:
         step = max(1, len(self.names) // _CHECKED)
         if self._at_blank and cloze:
             texts = self._texts(cloze, self.names[::step])

@@ -99,9 +99,9 @@ def kinds(base: KnowledgeBase, facts: pl.DataFrame) -> Iterator[EntityKind]:
 
     def question(fact: dict[str, object], members: Rows) -> Question:
         answer, subject = int(str(fact["row"])), (fact["subject_id"], fact["relation_id"])
-        right = _without(_among(right_of[subject], members), answer)
-        sharing = _without(_among(by_label.of(answer), members), answer, *right)
-        earlier = _among(past_of.get(subject, NONE), members)
+        right = _without(_select_members(right_of[subject], members), answer)
+        sharing = _without(_select_members(by_label.of(answer), members), answer, *right)
+        earlier = _select_members(past_of.get(subject, NONE), members)
         earlier = _without(earlier, answer, *right, *sharing)
         return Question(str(fact["pair_id"]), answer, right, sharing, earlier)
 
@@ -163,7 +163,7 @@ def _row(matrix: "csr_matrix", row: int) -> NDArray[np.int32]:
     return np.asarray(matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]])
 
 
-def _among(rows: Rows, members: Rows) -> Rows:
+def _select_members(rows: Rows, members: Rows) -> Rows:
     """Those of a few rows that are among many, which are sorted."""
     places = np.minimum(np.searchsorted(members, rows), members.size - 1)
     return np.asarray(rows[members[places] == rows])
@@ -322,11 +322,13 @@ class _Semantic:
         for question in kind.questions:
             by_answer.setdefault(question.answer, []).append(question)
         most = 1 + max(question.left_out.size for question in kind.questions)
-        for answer, nearest in self._nearest(kind.members, list(by_answer), n + most):
+        for answer, nearest in self._nearest_entities(kind.members, list(by_answer), n + most):
             for question in by_answer[answer]:
                 yield question, question.distractors(nearest)[:n]
 
-    def _nearest(self, members: Rows, answers: list[int], k: int) -> Iterator[tuple[int, Rows]]:
+    def _nearest_entities(
+        self, members: Rows, answers: list[int], k: int
+    ) -> Iterator[tuple[int, Rows]]:
         columns = self._vectors[members].T.tocsr()
         turn = self._turn[members]
         in_turn = np.argsort(turn)
@@ -336,13 +338,13 @@ class _Semantic:
             similar = (self._vectors[block] @ columns).tocsr()
             for place, answer in enumerate(block):
                 span = slice(*similar.indptr[place : place + 2])
-                near = _top(similar.indices[span], similar.data[span], turn, k)
+                near = _select_top(similar.indices[span], similar.data[span], turn, k)
                 distant = in_turn[:k]  # enough: at most near.size of them are near
                 distant = distant[~np.isin(distant, near)][: k - near.size]
                 yield answer, members[np.concatenate([near, distant])]
 
 
-def _top(
+def _select_top(
     places: NDArray[np.int32], cosine: NDArray[np.float64], turn: NDArray[np.uint32], k: int
 ) -> NDArray[np.int32]:
     """The k places of the highest cosine, ties in turn."""

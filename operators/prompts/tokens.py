@@ -205,7 +205,7 @@ def check_reading(
             "post_processor of its tokenizer.json."
         )
     readings = list(_readings(tokenizer, body))
-    if fault := _misread(tokenizer, text, body, readings):
+    if fault := _explain_misreading(tokenizer, text, body, readings):
         written, read = text.lstrip(), readings[0].lstrip()
         alike = (a == b for a, b in zip(written.lower(), read.lower(), strict=False))
         start = len(list(takewhile(bool, alike)))
@@ -259,7 +259,9 @@ def _readings(tokenizer: Any, ids: Sequence[int]) -> Iterator[str]:
         yield " ".join(tokens).replace(f" {backend.model.continuing_subword_prefix}", "")
 
 
-def _misread(tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[str]) -> str | None:
+def _explain_misreading(
+    tokenizer: Any, text: str, ids: Sequence[int], readings: Sequence[str]
+) -> str | None:
     """How the tokenizer changes the text in all readings; null: one reading is the text.
 
     Letters of other scripts may be unknown: encoders of English have no tokens for them.

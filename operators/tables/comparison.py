@@ -56,7 +56,7 @@ def gained_and_lost(
     return rows.select(known=metric, relation=relation, **counts, **difference())
 
 
-def moves(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
+def moves_table(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
     """The facts that went from each state (rows) to each (columns); null relation: all."""
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
     n_by_move = {(old, new): n for _, old, new, n in rows.iter_rows()}

@@ -70,7 +70,7 @@ def sizes_with_published(
     facts: Facts, name: str, published: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """Table 1 of BELIEF for the set `name`: its counts, then those of the sets in the papers."""
-    return _beside(counts(facts), SIZES, name, published, TABLES["table-1"].printed_in)
+    return _compare_published(counts(facts), SIZES, name, published, TABLES["table-1"].printed_in)
 
 
 def diversity_with_published(
@@ -78,7 +78,7 @@ def diversity_with_published(
 ) -> pl.DataFrame:
     """Table 8 of BELIEF for the set `name`: its diversity, then that of the papers' sets."""
     overall = diversity.filter(pl.col("relation_id").is_null()).row(0, named=True)
-    table = _beside(overall, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
+    table = _compare_published(overall, DIFFERENCES, name, published, TABLES["table-8"].printed_in)
     differs = pl.col("source") == "difference"
     return table.with_columns(
         semantics=pl.when(differs).then(pl.lit("–")).otherwise(pl.col("semantics"))
@@ -114,7 +114,7 @@ def missing(diversity: pl.DataFrame, not_asked: Mapping[str, str]) -> pl.DataFra
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _beside(
+def _compare_published(
     numbers: Mapping[str, float | None],
     metrics: tuple[str, ...],
     name: str,

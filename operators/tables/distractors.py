@@ -301,7 +301,7 @@ class Line(NamedTuple):
     slope: float
     r_squared: float
 
-    def reaches(self, value: float) -> float | None:
+    def size_reaching(self, value: float) -> float | None:
         """The log10 of the parameters at which the line reaches a value; null: it does not rise."""
         return (value - self.intercept) / self.slope if self.slope > 0 else None
 
@@ -338,7 +338,7 @@ def draw_sizes(metrics: pl.DataFrame, costs: pl.DataFrame) -> dict[str, FigureWi
     figure = _lines_figure(points, **labels, xscale="log")
     logs = sizes["parameters"].log10().to_list()
     if (line := log_linear(logs, sizes["value"].to_list())) is not None:
-        end, quality = line.reaches(TARGET), f"R² = {decimal(3).text(line.r_squared)}"
+        end, quality = line.size_reaching(TARGET), f"R² = {decimal(3).text(line.r_squared)}"
         reached = DASH if end is None else f"1e{decimal(1).text(end)}"
         row = {"model": f"fit, {quality}", "parameters": reached, "Avg@20": 100 * TARGET}
         table = pl.concat([table, pl.DataFrame([row])], how="vertical_relaxed")

@@ -154,13 +154,13 @@ def mlflow_params(record: Mapping[str, Any]) -> dict[str, str]:
     >>> mlflow_params({"run": {"seed": 0, "model": {"name": "gpt2", "gguf_file": None}}})
     {'seed': '0', 'model.name': 'gpt2', 'model.gguf_file': 'None'}
     """
-    return {name: str(value) for name, value in _flat(record["run"])}
+    return {name: str(value) for name, value in _flatten(record["run"])}
 
 
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name}.")
+            yield from _flatten(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
 

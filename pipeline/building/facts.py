@@ -105,7 +105,7 @@ def build_facts(
     except InputError as error:
         raise InputError(f"{sheet}: {str(error).removeprefix(f'{sheet}: ')}") from error
     findings = pl.concat([findings, of_templates])
-    folder_path = folders.own() or Path(folders.OWN).absolute()
+    folder_path = folders.own_folder() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
     titles = {code: name if len(languages) == 1 else f"{name}-{code}" for code in languages}
     sets: dict[str, tuple[pl.DataFrame, Facts]] = {}

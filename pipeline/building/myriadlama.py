@@ -55,7 +55,11 @@ def build_myriadlama(
         InputError: a file is missing or unfit, the model does not answer, or `out` exists.
     """
     check_new(out)
-    triples, manual, knowledge_triples = table(facts, FACTS), _manual(templates), FACTS.to_frame()
+    triples, manual, knowledge_triples = (
+        table(facts, FACTS),
+        _read_manual(templates),
+        FACTS.to_frame(),
+    )
     if knowledge is not None:  # of a large table no more than is needed
         knowledge_triples = table(
             knowledge, FACTS, {n: triples[n] for n in ("subject_id", "relation_id")}
@@ -103,7 +107,7 @@ def build_myriadlama(
         yield f"  {relation_id}: {n_missing:,} of {n_wanted:,} missing, {n_paraphrases:,} there"
 
 
-def _manual(path: Path) -> pl.DataFrame:
+def _read_manual(path: Path) -> pl.DataFrame:
     templates = pl.DataFrame(texts_by_relation(path, "template"), MANUAL, orient="row")
     lacks = ": template {template!r} of {relation_id} has no %s; put it in."
     slots = {lacks % slot: ~pl.col("template").str.contains(slot, literal=True) for slot in SLOTS}

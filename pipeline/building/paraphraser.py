@@ -44,7 +44,7 @@ def request_paraphrases(model: Model, manual: pl.DataFrame, answers_path: Path) 
         InputError: no answer of the model, other content in `answers_path`, or a second run on it.
     """
     rows: list[tuple[str, str, str]] = []
-    with Meter(f"paraphrases of {model.name}") as meter, _remembering(model, answers_path) as ask:
+    with Meter(f"paraphrases of {model.name}") as meter, _cache_answers(model, answers_path) as ask:
         limits = {"n": model.n, "max_rounds": model.max_rounds}
         of_templates = ask_paraphrases(ask, manual, **limits, hints=model.hints)
         for n, of_template in enumerate(of_templates, start=1):
@@ -59,14 +59,14 @@ def request_templates(model: Model, prompts: Sequence[str], answers_path: Path) 
     Raises:
         InputError: as `request_paraphrases`.
     """
-    with _remembering(model, answers_path) as ask:
+    with _cache_answers(model, answers_path) as ask:
         return [
             collect_sentences(ask, prompt, set(), model.n, model.max_rounds) for prompt in prompts
         ]
 
 
 @contextmanager
-def _remembering(model: Model, path: Path) -> Iterator[Ask]:
+def _cache_answers(model: Model, path: Path) -> Iterator[Ask]:
     """The model, whose answers are taken from the file as long as it has any."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:

@@ -25,7 +25,7 @@ def command(overrides: Sequence[str], verb: str = "run") -> str:
     >>> command(["model=llama3-8b", "benchmark.relations=[P17, P36]"])
     "factsweep run model=llama3-8b 'benchmark.relations=[P17, P36]'"
     """
-    folder = folders.own()
+    folder = folders.own_folder()
     options = [] if folder is None else ["--config-dir", str(folder)]
     return shlex.join(["factsweep", verb, *options, *overrides])
 
@@ -107,7 +107,7 @@ def leave(within_s: int) -> str:
 
 def check_no_own_folder() -> None:
     """Refuse a folder of configuration, which only this machine can see."""
-    if (folder := folders.own()) is not None:
+    if (folder := folders.own_folder()) is not None:
         raise InputError(
             f"the configuration in {folder} does not go along with the job; give its fields as "
             "overrides, and launch where there is no such folder."

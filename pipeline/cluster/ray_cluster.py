@@ -94,7 +94,7 @@ def _end_ray() -> None:
             signal.signal(signal.SIGTERM, handler)
         disconnect()
 
-    with _replaced({(state, "disconnect"): restore_handler}):
+    with _replace_attributes({(state, "disconnect"): restore_handler}):
         ray.shutdown()
 
 
@@ -154,12 +154,12 @@ def single_machine_options() -> Iterator[None]:
         (utils, "get_dashboard_dependency_error"): lambda: None,  # would import them
         (utils, "set_sigterm_handler"): lambda _: None,  # Ray's would end the process at once
     }
-    with _replaced(replacements):
+    with _replace_attributes(replacements):
         yield
 
 
 @contextmanager
-def _replaced(replacements: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+def _replace_attributes(replacements: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
     """Replace attributes of modules and objects during the block."""
     originals = {target: getattr(*target) for target in replacements}
     try:

@@ -102,9 +102,9 @@ def prompts(*overrides: str, **fields: object) -> pl.DataFrame:
     Raises:
         InputError: an argument is wrong, or there are several settings.
     """
-    from factsweep.pipeline.runs.prompts import each
+    from factsweep.pipeline.runs.prompts import iterate_prompts
 
-    return pl.concat(each(settings(format_overrides(*overrides, **fields))))
+    return pl.concat(iterate_prompts(settings(format_overrides(*overrides, **fields))))
 
 
 def score(*overrides: str, **fields: object) -> Results:

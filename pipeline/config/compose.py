@@ -49,7 +49,7 @@ class _OwnFolder(SearchPathPlugin):
     """Has Hydra search the user's own folder before conf/."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        if (folder := folders.own()) is not None:
+        if (folder := folders.own_folder()) is not None:
             search_path.prepend(folders.VARIABLE, f"file://{folder}")
 
 
@@ -232,7 +232,7 @@ def _by_hydra(overrides: Sequence[str]) -> DictConfig:
 
 def _own_files() -> tuple[tuple[Path, int, int], ...]:
     """The files of the user's own folder, with the time and size that show changes."""
-    files = sorted(folder.rglob("*.yaml")) if (folder := folders.own()) else []
+    files = sorted(folder.rglob("*.yaml")) if (folder := folders.own_folder()) else []
     return tuple((path, (s := path.stat()).st_mtime_ns, s.st_size) for path in files)
 
 

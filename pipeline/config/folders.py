@@ -23,7 +23,7 @@ CONF = _SHIPPED / "conf"
 CATALOG = _SHIPPED / "data_catalog"
 
 
-def own() -> Path | None:
+def own_folder() -> Path | None:
     """The absolute path of the user's folder, if there is one; unknown groups are refused."""
     variable = os.environ.get(VARIABLE)
     folder = Path(variable or OWN).absolute()
@@ -47,7 +47,7 @@ def groups() -> list[str]:
 def files(group: str) -> dict[str, Path]:
     """The YAML files of a group by their names; the user's own before shipped ones."""
     shipped = CATALOG if group == CATALOG.name else CONF / group
-    folder = own()
+    folder = own_folder()
     parents = [shipped] if folder is None else [shipped, folder / group]
     paths = {path.stem: path for parent in parents for path in parent.glob("*.yaml")}
     return dict(sorted(paths.items()))

@@ -29,7 +29,7 @@ def check_pointers(folder: Path) -> None:
     small = (p for p in sorted(read) if p.is_file() and p.stat().st_size <= _POINTER_BYTES)
     if pointers := [path.name for path in small if path.read_bytes().startswith(_POINTER)]:
         raise InputError(
-            f"{folder}: {_join_names(pointers)} {_is(pointers)} only a pointer of git-lfs; fetch "
+            f"{folder}: {_join_names(pointers)} {_verb(pointers)} only a pointer of git-lfs; fetch "
             f"the content with `git -C {shlex.quote(str(folder))} lfs pull`, or copy it again."
         )
 
@@ -44,7 +44,7 @@ def check_folder(folder: Path, *, needs_weights: bool) -> None:
     missing = sorted(set(_missing_shards(folder)))
     if missing:
         raise InputError(
-            f"{folder}: {_join_names(missing)} {_is(missing)} missing, without which the weights "
+            f"{folder}: {_join_names(missing)} {_verb(missing)} missing, without which the weights "
             f"are not whole; copy {'it' if len(missing) == 1 else 'them'} into the folder."
         )
     from safetensors import SafetensorError, safe_open
@@ -106,5 +106,5 @@ def _join_names(files: Iterable[str]) -> str:
     return join_list([*names[:_MOST_NAMED], *([f"{n_more} more"] if n_more > 0 else [])])
 
 
-def _is(files: list[str]) -> str:
+def _verb(files: list[str]) -> str:
     return "is" if len(files) == 1 else "are"

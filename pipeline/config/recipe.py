@@ -96,7 +96,7 @@ def in_recipe(config: Any) -> dict[str, Any]:
             if declared.but:
                 recipe[name] = {key: x for key, x in value.items() if key not in declared.but}
             else:
-                recipe[name] = _plain(value)
+                recipe[name] = _to_json_value(value)
         elif declared is None and is_dataclass(value):
             recipe |= {name: inner} if (inner := in_recipe(value)) else {}
         elif declared is None:
@@ -104,10 +104,10 @@ def in_recipe(config: Any) -> dict[str, Any]:
     return recipe
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """A value without dataclasses, for JSON."""
     if isinstance(value, tuple):
-        return [_plain(element) for element in value]
+        return [_to_json_value(element) for element in value]
     return asdict(value) if is_dataclass(value) else value  # type: ignore[arg-type]
 
 

@@ -50,7 +50,11 @@ def load(overrides: Sequence[str]) -> Run:
         served = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
         run = replace(run, decoding=served)
     check_run(run)
-    return replace(run, decoding=_filling(run.decoding)) if run.method.ask.ability == FILL else run
+    return (
+        replace(run, decoding=_fill_decoding(run.decoding))
+        if run.method.ask.ability == FILL
+        else run
+    )
 
 
 def run_of_record(recorded: Mapping[str, Any]) -> Run:
@@ -72,7 +76,7 @@ def run_of_record(recorded: Mapping[str, Any]) -> Run:
             build(method.ask.setting, {n.rstrip("_"): x for n, x in setting.items()}, "prompt")
             for setting in recorded["settings"]
         ),
-        "decoding": _filling(decoding) if method.ask.ability == FILL else decoding,
+        "decoding": _fill_decoding(decoding) if method.ask.ability == FILL else decoding,
         "matching": build(Matching, recorded["matching"], "matching"),
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
         "cluster": build(Cluster, cluster, "cluster"),
@@ -127,7 +131,7 @@ def _prompts(overrides: Sequence[str], config: Config) -> list[dict[str, Any]]:
     return [{**prompt, **changes} for prompt in prompts]
 
 
-def _filling(decoding: Decoding) -> Decoding:
+def _fill_decoding(decoding: Decoding) -> Decoding:
     """The decoding of methods that predict one token, without samples."""
     samples = replace(decoding.samples, n_prompts=0)
     return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)

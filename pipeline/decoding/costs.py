@@ -236,7 +236,7 @@ def _predicted_row(
 ) -> dict[str, Any]:
     model, n_answers = item["model"], item["answers"]
     stage = spent.filter(pl.col("stage") == item["stage"], pl.col("answers") > 0)
-    sized, _ = _nearest(stage.drop_nulls("bytes"), item["setting"])
+    sized, _ = _rows_of_setting(stage.drop_nulls("bytes"), item["setting"])
     timed = stage.drop_nulls(["seconds", "hardware"]).filter(pl.col("seconds") > 0)
     if model is None:
         size = pl.col("answers") / n_answers
@@ -254,7 +254,7 @@ def _predicted_row(
             pl.col("gpus").is_in([0, place.gpus]),
             True if place.cores is None else pl.col("cores") == place.cores,
         )
-    timed, is_elsewhere = _nearest(timed, item["setting"])
+    timed, is_elsewhere = _rows_of_setting(timed, item["setting"])
     row = {name: item[name] for name in ("stage", "setting", "answers")}
     if sized.height:
         row["bytes"] = n_answers * sized["bytes"].sum() / sized["answers"].sum()
@@ -273,7 +273,7 @@ def _predicted_row(
     return row
 
 
-def _nearest(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
+def _rows_of_setting(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
     """The rows of the setting, or if there are none, all; and whether these are of others."""
     in_setting = rows.filter(pl.col("setting").eq_missing(setting))
     return (in_setting, False) if in_setting.height else (rows, rows.height > 0)
@@ -301,16 +301,20 @@ def cost_table(spent: pl.DataFrame) -> pl.DataFrame:
         "setting",
         "stage",
         *(COUNT.column(pl.col(name)).alias(name.replace("_", " ")) for name in _COUNTS),
-        _PERCENT.column(_finite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias("cached"),
+        _PERCENT.column(_null_if_infinite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias(
+            "cached"
+        ),
         *(MONEY.column(pl.col(name)).alias("spent") for name in cost),
         HOURS.column(pl.when(engine).then(pl.col("seconds") / 3600)).alias("engine-hours"),
-        _PERCENT.column(_finite(pl.col("idle_seconds") / pl.col("seconds"))).alias("idle"),
+        _PERCENT.column(_null_if_infinite(pl.col("idle_seconds") / pl.col("seconds"))).alias(
+            "idle"
+        ),
         HOURS.column(pl.when(pl.col("gpu_seconds") > 0).then(hours)).alias("GPU-hours"),
         HOURS.column(pl.when(pl.col("core_seconds") > 0).then(hours)).alias("core-hours"),
         MEGABYTES.column(pl.col("bytes")).alias("MB"),
     )
 
 
-def _finite(share: pl.Expr) -> pl.Expr:
+def _null_if_infinite(share: pl.Expr) -> pl.Expr:
     """The share; null where it was divided by 0."""
     return pl.when(share.is_finite()).then(share)

@@ -70,26 +70,28 @@ class RequestFeed:
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's answers."""
-        return self._paid(self._engine.answers, requests)
+        return self._ask_and_pay(self._engine.answers, requests)
 
     def scores(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's scores."""
-        return self._paid(self._engine.scores, requests)
+        return self._ask_and_pay(self._engine.scores, requests)
 
     def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The engine's preferences; their cost is not known beforehand."""
         yield from self._engine.preferences(takewhile(lambda _: not self.is_closed, requests))
 
-    def _paid(self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]) -> Iterator[Any]:
+    def _ask_and_pay(
+        self, ask: Callable[..., Iterator[Any]], requests: Iterable[Any]
+    ) -> Iterator[Any]:
         self._refused, self._admitted = False, 0
-        for answer in ask(takewhile(self._admits, requests)):
+        for answer in ask(takewhile(self._can_admit, requests)):
             if self._purse is not None:
                 assert self._prices is not None
                 cost = self._prices.of(answer.n_prompt_tokens, answer.n_output_tokens or 0)
                 self._purse.settle(self._reserved.pop(answer.request_id), cost)
             yield answer
 
-    def _admits(self, request: Any) -> bool:
+    def _can_admit(self, request: Any) -> bool:
         """Whether a request may be sent; reserves the most that its answers may cost."""
         if self.is_closed:
             return False

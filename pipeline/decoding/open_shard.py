@@ -251,17 +251,17 @@ class _Tally:
 
     def flush(self) -> bool:
         """Report the counts since the last report; returns whether the run is to stop."""
-        new = self._since(self._reported)
+        new = self._counts_since(self._reported)
         self._reported, self._reported_at = self._counts.copy(), time.monotonic()
         return self._report(new)
 
-    def _since(self, earlier: Counter[str]) -> dict[str, float]:
+    def _counts_since(self, earlier: Counter[str]) -> dict[str, float]:
         return {name: n - earlier[name] for name, n in self._counts.items()}
 
     def take(self) -> dict[str, float]:
         """The counts and the cost since the last call."""
         seconds, idle_seconds = self._engine.take_usage()
-        new = self._since(self._taken)
+        new = self._counts_since(self._taken)
         lost, self._again, self._taken = self._again, {}, self._counts.copy()
         hardware, n_prompts = self._hardware, new.get("prompts", 0)
         tokens = new.get("prompt_tokens", 0), new.get("output_tokens", 0)

@@ -79,14 +79,14 @@ class Queue:
         """The shards of all settings that are ready; waits for the first that lacks answers."""
         shards: list[Work] = []
         while not shards and not self.is_over():
-            shards = self._next()
-        return shards + self.more()
+            shards = self._begin_next()
+        return shards + self.take_ready()
 
-    def more(self) -> list[Work]:
+    def take_ready(self) -> list[Work]:
         """The shards of the settings that have become ready since."""
         shards: list[Work] = []
         while not self.is_over() and (not self.coming() or ray.wait(self.coming(), timeout=0)[0]):
-            shards += self._next()
+            shards += self._begin_next()
         return shards
 
     def estimate_n_shards(self, shards: Sequence[Work]) -> int:
@@ -109,7 +109,7 @@ class Queue:
         """Drop the settings that are left."""
         self._n_begun = len(self._plan.branches)
 
-    def _next(self) -> list[Work]:
+    def _begin_next(self) -> list[Work]:
         """Begin the next setting when it is ready; returns its shards in their order."""
         ray.get(self.coming())
         branch, run = self._plan.branches[self._n_begun], self._plan.run
@@ -184,7 +184,7 @@ class Pool:
             if ray.get(self._tally.add.remote({})):
                 self._waiting.clear()
                 queue.close()
-            self._add(queue.more())
+            self._add(queue.take_ready())
         if self._is_broke:
             limit, spent = self._plan.run.max_cost, ray.get(self._tally.spent.remote())
             raise StoppedError(

@@ -83,10 +83,10 @@ class Work:
 
 def read_prompts(work: Work) -> pl.DataFrame:
     """The prompts of the shard to ask that are not too long, with text, in prefix order."""
-    return _fitting(work, with_text(work.prompts, work.source, work.shard))
+    return _drop_too_long(work, with_text(work.prompts, work.source, work.shard))
 
 
-def _fitting(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
+def _drop_too_long(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
     errors = work.admitted.rows("errors").items()
     shards = [shard for shard, n in errors if n and work.shard in (shard, relation_of(shard))]
     too_long = [work.admitted.read("errors", shard) for shard in shards]
@@ -107,7 +107,7 @@ def find_unanswered(items: Sequence[Work]) -> list[pl.DataFrame]:
     """The prompt_id of all prompts of open shards without an answer in the chunks."""
 
     def read(work: Work) -> pl.DataFrame:
-        rows = _fitting(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
+        rows = _drop_too_long(work, work.prompts.read(work.source, work.shard)).select("prompt_id")
         read_chunk = partial(work.artifact.read_chunk, work.table, work.chunks)
         chunks = work.artifact.store.each(read_chunk, work.artifact.list_published(work.chunks))
         for finished in (*(frame for frame, _ in chunks), read_refusals(work)):
@@ -163,7 +163,7 @@ def _prompts_key(work: Work) -> tuple[object, ...]:
 def count_asked(work: Work) -> int:
     """The number of prompts of the shard to ask: of the table `prompts` from the manifest."""
     if work.source != "prompts":
-        return _fitting(work, work.prompts.read(work.source, work.shard)).height
+        return _drop_too_long(work, work.prompts.read(work.source, work.shard)).height
     n_too_long = work.admitted.rows("errors").get(work.shard, 0)
     return int(work.prompts.counts("prompts")[work.shard]["distinct"]) - n_too_long
 

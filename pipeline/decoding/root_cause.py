@@ -37,15 +37,15 @@ def find_task_error(error: BaseException) -> BaseException:
 def wrap_ray_error(error: BaseException) -> DecodingError:
     """A DecodingError for an error of Ray's own."""
     return DecodingError(
-        f"Ray itself failed during the run ({_short(_whole(error))}); published answers are kept, "
-        "so look for the cause in the logs of its last session, and run again."
+        f"Ray itself failed during the run ({_shorten(_whole(error))}); published answers are "
+        "kept, so look for the cause in the logs of its last session, and run again."
     )
 
 
 def find_cause(error: BaseException, log: Path) -> str:
     """The cause of an engine's error, from its log if the error only points there."""
     text = _whole(error)
-    return find_cause_in_log(log) if _ELSEWHERE.search(text) else _short(text)
+    return find_cause_in_log(log) if _ELSEWHERE.search(text) else _shorten(text)
 
 
 def find_cause_in_log(log: Path) -> str:
@@ -58,15 +58,15 @@ def find_cause_in_log(log: Path) -> str:
         candidates = [line for line in reversed(lines) if not _ELSEWHERE.search(line)]
         matches = (_RAISED.match(line) or _FATAL.match(line) for line in candidates)
         if match := next(filter(None, matches), None):
-            return _short(match[1])
+            return _shorten(match[1])
     last = [line for lines in outputs for line in lines if not logs.is_note(line)][-3:]
-    return _short(" / ".join(last)) if last else SILENT
+    return _shorten(" / ".join(last)) if last else SILENT
 
 
 def add_log_lines(error: DecodingError, log: Path) -> DecodingError:
     """The error with the last lines of an engine's log as notes, if the log is on this machine."""
     for line in (_lines(log) or _lines(log.with_suffix(".out")))[-_LAST:]:
-        error.add_note(f"its log: {_short(line)}")
+        error.add_note(f"its log: {_shorten(line)}")
     return error
 
 
@@ -94,7 +94,7 @@ def _whole(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """A text without secrets, cut to fit a message."""
     redacted = hidden(text)
     return redacted if len(redacted) <= _LONGEST else f"{redacted[:_LONGEST]}…"

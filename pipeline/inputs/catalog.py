@@ -171,7 +171,7 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 def content_of(entry: Entry, paths: list[Path]) -> Any:
     """The input of the entry's reader, with its columns renamed and other names joined."""
     sources = mapping(entry)
-    name_files = _name_files(entry, _common(paths))
+    name_files = _name_files(entry, _common_folder(paths))
     data = [path for path in paths if path not in name_files]
     rows = content(data, READERS[entry.reader].content)
     if isinstance(rows, pl.LazyFrame):
@@ -229,7 +229,9 @@ def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     if entry is not None and entry.name == OWN_FACTS and len(paths) == 1:
         return checksum_of_table(paths[0])
     data_files = [path for path in paths if not _stands_in(path)]
-    path_by_name = {path.relative_to(_common(data_files)).as_posix(): path for path in data_files}
+    path_by_name = {
+        path.relative_to(_common_folder(data_files)).as_posix(): path for path in data_files
+    }
     substitutes = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
     return digests.digest_files({**path_by_name, **substitutes})
 
@@ -237,7 +239,7 @@ def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
 def check_unchanged(paths: Sequence[Path], expected: str, entry: Entry | None = None) -> None:
     """Refuse files that changed after an artifact was named after them, before they were read."""
     if checksum(paths, entry) != expected:
-        place = paths[0] if len(paths) == 1 else _common(paths)
+        place = paths[0] if len(paths) == 1 else _common_folder(paths)
         raise InputError(f"{place} changed while it was read; run again when it is complete.")
 
 
@@ -245,7 +247,7 @@ def _stands_in(path: Path) -> bool:
     return _TABLES in path.parents
 
 
-def _common(paths: Sequence[Path]) -> Path:
+def _common_folder(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 
@@ -260,7 +262,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     """
     paths = files(entry, path)
     data_files = [file for file in paths if not _stands_in(file)]
-    place = data_files[0] if len(data_files) == 1 else _common(data_files)
+    place = data_files[0] if len(data_files) == 1 else _common_folder(data_files)
     try:
         reader = READERS[entry.reader]
         content = content_of(entry, paths)

@@ -134,7 +134,7 @@ def _read(path: Path, count: Count) -> str:
                 digest.update(block[:n_read])
                 count(n_read)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     if _stat(path) != state:
         raise InputError(f"{path} changed while it was read; run again when it is complete.")
     if place is not None:
@@ -167,10 +167,10 @@ def _stat(path: Path) -> _State:
         stat = path.stat()
         return _State(stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
+def _unreadable_error(path: Path, error: OSError) -> InputError:
     return InputError(f"{path} cannot be read ({error.strerror}); copy it here again or remove it.")
 
 

@@ -49,7 +49,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
         )
     branches = past_runs.branches(results, names)
     for branch in branches:
-        n, failed = count_answered(branch.metrics.read_all("metrics"), branch.how)
+        n, failed = count_answered(branch.metrics.read_all("metrics"), branch.benchmark_method)
         if failed > branch.record["run"]["decoding"]["max_failed_share"] * (n + failed):
             raise InputError(
                 f"{branch.run} is no baseline: {failed:,} of {n + failed:,} prompts of {branch} "

@@ -71,7 +71,7 @@ class Pair:
     @property
     def method(self) -> Compare:
         """The functions of the benchmark's method that compare."""
-        compare = self.first.how.compare
+        compare = self.first.benchmark_method.compare
         assert compare is not None, "a pair can be compared"
         return compare
 
@@ -153,7 +153,7 @@ def pair_branches(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pai
             model and how they were asked, and not `anyway`.
     """
     for branch in (first, second):
-        if branch.how.compare is None:
+        if branch.benchmark_method.compare is None:
             raise InputError(
                 f"{branch.run} measured {branch.benchmark}; its runs cannot be compared."
             )
@@ -177,7 +177,7 @@ def _differences(first: PastBranch, second: PastBranch) -> Iterator[str]:
     """The differences apart from the model: facts, prompts, decoding, matching."""
     stages = ["facts", "prompts"]
     if first.method == second.method:
-        stages += [first.how.ask.ability.answers, "matched"]
+        stages += [first.benchmark_method.ask.ability.answers, "matched"]
     for stage in stages:
         first_fields, second_fields = (
             branch.artifacts[stage].recipe.fields for branch in (first, second)
@@ -227,7 +227,7 @@ class ComparedRuns:
     @property
     def p_note(self) -> str:
         """Which p-values of the table `headline` are adjusted."""
-        measure = self.pair.first.how.measure
+        measure = self.pair.first.benchmark_method.measure
         main = headings(measure.metrics)[measure.main_metric]
         return f"p of {main}, the main metric, is not adjusted; p (Holm) adjusts the further ones."
 
@@ -291,7 +291,7 @@ def compare_runs(
 def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) -> dict[str, Any]:
     """The main metric over all in two settings (columns: COMPARISON), as in `compare_runs`."""
     pair = pair_branches(first, second, anyway=True)
-    unit, main_metric = pair.unit, first.how.measure.main_metric
+    unit, main_metric = pair.unit, first.benchmark_method.measure.main_metric
     terms = (pair.method.terms(*tables, unit, 1.0) for tables in _tables_by_relation(pair))
     rows = pl.concat(rows.filter(metric=main_metric) for rows in terms)
     return compare(rows, seed=0, n_rounds=n_rounds).row(0, named=True)
@@ -301,7 +301,7 @@ def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) ->
 def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> ComparedRuns:
     paired, changes, counts = _by_relation(pair, unit, options)
     summed = compare(paired, seed=0, n_rounds=options.n_rounds)
-    comparison, table = summed, pair.first.how.measure.calibration
+    comparison, table = summed, pair.first.benchmark_method.measure.calibration
     if pair.method.ranked is not None and table is not None:  # metrics that are no sums over pairs
         first_rows, second_rows = (
             b.artifacts["matched"].read_all(table) for b in (pair.first, pair.second)
@@ -313,7 +313,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     noise = max(rate or 0.0 for rate in flip_rates)
     limits = options.smallest_difference, options.alpha, options.min_facts
     bar = VerdictThresholds(noise, *limits, is_baseline=is_baseline)
-    main = pair.first.how.measure.main_metric
+    main = pair.first.benchmark_method.measure.main_metric
     decides = (main,) if options.decides is None else options.decides
     comparison = adjust_p_values(comparison, main, decides)
     deciding = comparison.filter(pl.col("metric").is_in(list(decides)))
@@ -325,7 +325,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     report_tables = {
         "headline": tables.headline(comparison, (names[0], names[1])),
         "relations": tables.by_relation(comparison, main, (names[0], names[1]), labels),
-        "moves": tables.moves(state_moves(changes)),
+        "moves": tables.moves_table(state_moves(changes)),
         "gained_and_lost": tables.gained_and_lost(
             count_gained_and_lost(paired), comparison, labels
         ),
@@ -367,7 +367,7 @@ def _by_relation(
 ) -> tuple[pl.DataFrame, pl.DataFrame, SharedCounts]:
     """The paired terms, the changes of state and the counts, one relation at a time."""
     thresholds = Thresholds(options.robust_share, options.min_right_samples, options.confident)
-    method, answers = pair.method, pair.first.how.measure.answers
+    method, answers = pair.method, pair.first.benchmark_method.measure.answers
     branches = pair.first, pair.second
     terms, changes, counts = [], [], []
     for first, second in _tables_by_relation(pair):
@@ -414,7 +414,7 @@ def _rename_other_prompts(pair: Pair, first: Tables, second: Tables) -> Tables:
     prompts = []
     for branch, matched in ((pair.first, first), (pair.second, second)):
         facts = branch.facts
-        rows = matched[branch.how.measure.answers]
+        rows = matched[branch.benchmark_method.measure.answers]
         words = rows.select("prompt_id", "pair_id", "template_id", "subject_index")
         words = words.with_columns(pl.exclude("subject_index").cast(pl.String))
         words = words.join(facts.templates.select("template_id", "text"), on="template_id")

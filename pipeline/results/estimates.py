@@ -23,7 +23,7 @@ from factsweep.operators.tables import estimates as tables
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import record
+from factsweep.pipeline.results import run_record
 from factsweep.pipeline.results.compare import setting_of
 from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.stages import facts as facts_stage
@@ -90,7 +90,7 @@ def find_controls(plan: Plan) -> Controls:
         by_title = earlier.get(branch.title, only)
         control = by_prompts.get(branch.prompts.folder, by_title)
         if control is None or control.artifacts["facts"].folder != branch.facts.folder:
-            raise _other(run, branch.title)
+            raise _other_prompts_error(run, branch.title)
         controls[branch.title] = control
     return controls
 
@@ -165,10 +165,10 @@ def _check_prompts(run: Run, control: PastBranch, prompts: Artifact) -> None:
     for shard in prompts.shards("ranked"):
         ids = set(prompts.read("ranked", shard)["prompt_id"])
         if not theirs.has("ranked", shard) or set(theirs.read("ranked", shard)["prompt_id"]) != ids:
-            raise _other(run, control.setting)
+            raise _other_prompts_error(run, control.setting)
 
 
-def _other(run: Run, setting: str) -> InputError:
+def _other_prompts_error(run: Run, setting: str) -> InputError:
     return InputError(
         f"control={run.control} was asked other prompts than {setting} asks now (other facts, "
         "templates or names), so it says nothing of these; name a run of the same, or leave it out."
@@ -177,7 +177,10 @@ def _other(run: Run, setting: str) -> InputError:
 
 def warn_of_missing(run: Run, control: PastBranch) -> None:
     """Warn of the prompts that a control has not answered, if there are any."""
-    metrics, main = control.metrics.read_all("metrics"), control.how.measure.main_metric
+    metrics, main = (
+        control.metrics.read_all("metrics"),
+        control.benchmark_method.measure.main_metric,
+    )
     row = metrics.filter(pl.col("slice").is_null(), metric=main)
     n, failed = row.select("n", "n_failed").row(0)
     if failed:
@@ -199,21 +202,21 @@ class PastEstimate(NamedTuple):
 
 def files(plan: Plan, rows: pl.DataFrame, sentences: Sequence[str] = ()) -> dict[str, bytes]:
     """The files of estimates by name, estimate.json last; the text ends with the sentences."""
-    content = json.loads(json.dumps(record.record(plan, {})))
+    content = json.loads(json.dumps(run_record.build_record(plan, {})))
     text = "\n".join([tables.format_report(rows), *sentences])
     content_by_name = {
-        record.ESTIMATED: encode(rows, _PLACE),
-        record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
+        run_record.ESTIMATED: encode(rows, _PLACE),
+        run_record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
     }
     return {
         **content_by_name,
-        record.ESTIMATE: to_json({**content, "files": record.checksums(content_by_name)}),
+        run_record.ESTIMATE: to_json({**content, "files": run_record.checksums(content_by_name)}),
     }
 
 
 def is_estimate(results: str, name: str) -> bool:
     """Whether a run of that name has estimates, and no full results."""
-    return Store(below(results, name)).exists(record.ESTIMATE)
+    return Store(below(results, name)).exists(run_record.ESTIMATE)
 
 
 def read(results: str, name: str) -> PastEstimate:
@@ -223,16 +226,16 @@ def read(results: str, name: str) -> PastEstimate:
         DamagedFileError: a file differs from its checksum.
     """
     store = Store(below(results, name))
-    content = record.read(store, record.ESTIMATE)
-    source = StoredFile(store.where(record.ESTIMATED))
-    numbers = record.file(store, record.ESTIMATED, content)
+    content = run_record.read(store, run_record.ESTIMATE)
+    source = StoredFile(store.where(run_record.ESTIMATED))
+    numbers = run_record.read_file(store, run_record.ESTIMATED, content)
     return PastEstimate(decode(numbers, _PLACE, source), content)
 
 
-def wrong(run: Run) -> Iterator[str]:
+def find_damaged(run: Run) -> Iterator[str]:
     """A sentence for each damaged file of a run's estimates, if it has any."""
     try:
         if is_estimate(run.results, run.name):
-            yield from record.wrong_files(Store(run.folder), read(run.results, run.name).record)
+            yield from run_record.wrong_files(Store(run.folder), read(run.results, run.name).record)
     except DamagedFileError as error:
         yield str(error)

@@ -17,11 +17,11 @@ from factsweep.operators.pages.page import (
     Drawing,
     Grid,
     beside_published,
+    describe_run,
     drawing,
     grid,
     headline,
     heat_map,
-    ran,
     ran_rows,
     terms_of,
     tiles,
@@ -53,7 +53,11 @@ def results_page(
     notes: Sequence[str],
 ) -> bytes:
     """The page of the results of settings over the same facts."""
-    method, measure, facts = branches[0].how, branches[0].how.measure, branches[0].facts
+    method, measure, facts = (
+        branches[0].benchmark_method,
+        branches[0].benchmark_method.measure,
+        branches[0].facts,
+    )
     metrics = _of_settings(branches, result.tables["metrics"])
     overall = headline(result.tables["metrics"], method.show.card)
     settings_answers, templates = _answers(branches[:_MAX_SETTINGS], facts)
@@ -145,7 +149,7 @@ def _answers(
     templates = []
     has_models, seeds = len({branch.model for branch in branches}) > 1, Counter(map(str, branches))
     for branch in branches:
-        digest = branch.how.show.digest
+        digest = branch.benchmark_method.show.digest
         if digest is None or not branch.artifacts["matched"].is_complete():
             continue
         digest_relation = partial(_digest_relation, branch, facts, digest)
@@ -176,7 +180,7 @@ def _digest_relation(
     of_relation = digest(facts.of(relation), matched)
     by_fact = of_relation.replies.group_by("pair_id", "asked", maintain_order=True)
     of_relation = replace(of_relation, replies=by_fact.head(fact_browser.MOST_REPLIES))
-    has_texts = branch.how.ask.ability not in (SCORE, PREFER)
+    has_texts = branch.benchmark_method.ask.ability not in (SCORE, PREFER)
     is_complete = branch.answers.is_complete() and branch.artifacts["prompts"].is_complete()
     if has_texts and is_complete:
         return of_relation, _examples(branch, relation, matched)
@@ -213,7 +217,9 @@ def _read_answered(branch: PastBranch, shard: str) -> pl.DataFrame:
         .join(answers.read(answers.stage, shard), on="prompt_id", maintain_order="left")
         .pipe(join_columns, prompts.read("contexts", shard).select(*_CONTEXT), ["context_id"])
         .pipe(join_columns, thoughts(answers, [shard]), ["prompt_id"])
-        .select(*_PROMPT, "thought", answer=branch.how.ask.ability.column, prompt="query")
+        .select(
+            *_PROMPT, "thought", answer=branch.benchmark_method.ask.ability.column, prompt="query"
+        )
     )
 
 
@@ -242,7 +248,7 @@ def _with_right(
     branch: PastBranch, relation: str, rows: pl.DataFrame, matched: pl.DataFrame
 ) -> pl.DataFrame:
     """The prompts with `right`, and `n_right` of their samples; null where unknown."""
-    is_sampled = "sampled" in branch.how.measure.matched
+    is_sampled = "sampled" in branch.benchmark_method.measure.matched
     artifact = branch.artifacts["matched"]
     sampled = artifact.read("sampled", relation) if is_sampled else pl.DataFrame()
     sources = ("right", matched, "correct"), ("n_right", sampled, "n_right_samples")
@@ -263,4 +269,4 @@ def _runs(branches: Sequence[PastBranch]) -> Iterator[dict[str, Any]]:
                 artifacts = [branch.answers, branch.artifacts.get("admitted")]
                 n_errors = (sum(_rows(a, "errors")) for a in artifacts if a is not None)
                 errors[branch.setting] += sum(n_errors)
-        yield ran(name, record, ran_rows(record, errors), _FIELDS)
+        yield describe_run(name, record, ran_rows(record, errors), _FIELDS)

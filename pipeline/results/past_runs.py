@@ -18,7 +18,7 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import run_of_record
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results.record import ESTIMATE, METRICS, NAME, file, read
+from factsweep.pipeline.results.run_record import ESTIMATE, METRICS, NAME, read, read_file
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage import integrity
@@ -65,7 +65,7 @@ class PastBranch:
         return self.artifacts["metrics"]
 
     @property
-    def how(self) -> Method:
+    def benchmark_method(self) -> Method:
         """The method of its benchmark."""
         return METHODS[self.method]
 
@@ -77,16 +77,16 @@ class PastBranch:
     @property
     def answers(self) -> Artifact:
         """The answers to all its prompts, or the scores of their texts."""
-        return self.artifacts[self.how.ask.ability.answers]
+        return self.artifacts[self.benchmark_method.ask.ability.answers]
 
     @property
     def relations(self) -> list[str]:
         """The relations with matched answers."""
-        return self.artifacts["matched"].shards(self.how.measure.answers)
+        return self.artifacts["matched"].shards(self.benchmark_method.measure.answers)
 
     def matched_answers(self, relation_id: str | None = None) -> pl.DataFrame:
         """The matched answers to its prompts, or to those of a relation."""
-        matched, table = self.artifacts["matched"], self.how.measure.answers
+        matched, table = self.artifacts["matched"], self.benchmark_method.measure.answers
         return matched.read_all(table) if relation_id is None else matched.read(table, relation_id)
 
     def read_matched(self, relation_id: str) -> dict[str, pl.DataFrame]:
@@ -94,7 +94,7 @@ class PastBranch:
         artifact = self.artifacts["matched"]
         return {
             table: artifact.read(table, relation_id)
-            for table in self.how.measure.matched
+            for table in self.benchmark_method.measure.matched
             if relation_id in artifact.shards(table)
         }
 
@@ -139,7 +139,7 @@ def runs(results: str, name: str) -> list[str]:
         InputError: there is no such run.
     """
     if not (names := _with_file(results, name, NAME)):
-        raise _unknown(results, name)
+        raise _unknown_run_error(results, name)
     return names
 
 
@@ -164,7 +164,7 @@ def record(results: str, name: str) -> Record:
     try:
         content = read(Store(below(results, name)))
     except FileNotFoundError as error:
-        raise _unknown(results, name) from error
+        raise _unknown_run_error(results, name) from error
     if (own_name := content["run"]["name"]) != name:
         LOG.warning("%s/%s holds the results of the run %s.", results, name, own_name)
     return content
@@ -199,7 +199,7 @@ def check_free(results: str, name: str) -> None:
         check_apart([*similar, part], f"the runs in {store.where()}:")
 
 
-def _unknown(results: str, name: str) -> InputError:
+def _unknown_run_error(results: str, name: str) -> InputError:
     if list_estimated(results, name):
         return InputError(
             f"{name} in {results} has estimates from a part of the prompts, where a full run is "
@@ -273,7 +273,7 @@ def metrics(store: Store, content: Record) -> pl.DataFrame:
     Raises:
         DamagedFileError: the file is missing or damaged.
     """
-    numbers = file(store, METRICS, content)
+    numbers = read_file(store, METRICS, content)
     return decode(numbers, ShardPlace("metrics", "", "metrics"), StoredFile(store.where(METRICS)))
 
 

@@ -47,11 +47,11 @@ from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.decoding.costs import SPENT, collect_costs, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import estimates, past_runs, record
-from factsweep.pipeline.results.notes import TITLE, leaks, leaks_table, notes
+from factsweep.pipeline.results import estimates, past_runs, run_record
 from factsweep.pipeline.results.pages import results_page
 from factsweep.pipeline.results.past_runs import PastBranch, Record
-from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES, METRICS, NAME
+from factsweep.pipeline.results.run_record import ESTIMATE, ESTIMATES, METRICS, NAME
+from factsweep.pipeline.results.run_warnings import TITLE, collect_warnings, find_leaks, leaks_table
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import differences
 from factsweep.pipeline.storage.shard import ShardPlace, encode
@@ -81,18 +81,18 @@ def write(
     (schema SPENT), if they were collected already.
     """
     store = Store(plan.run.folder)
-    is_kept = not is_new and earlier.get("artifacts") == record.artifacts(plan)
-    if is_kept and earlier.keys() >= set(record.TAKEN):
-        costs = {name: earlier[name] for name in record.TAKEN}
+    is_kept = not is_new and earlier.get("artifacts") == run_record.artifacts(plan)
+    if is_kept and earlier.keys() >= set(run_record.TAKEN):
+        costs = {name: earlier[name] for name in run_record.TAKEN}
     else:
         started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
         costs = {
             "seconds": seconds,
             "started": started.isoformat(timespec="seconds"),
-            "cost": record.cost(plan),
+            "cost": run_record.cost(plan),
             "spent": (collect_costs(plan) if spent is None else spent).to_dicts(),
         }
-    content = record.record(plan, costs)
+    content = run_record.build_record(plan, costs)
     past_record = json.loads(json.dumps(content))
     # Inputs of the metrics may have been removed to save room.
     branches = [
@@ -102,8 +102,8 @@ def write(
     result = collect_result(branches)
     if not plan.run.answers:
         result = replace(result, n_tokens=partial(_n_tokens, plan))
-    metrics, leaking = result.tables["metrics"], leaks(branches)
-    lines = notes(branches, result, leaking)
+    metrics, leaking = result.tables["metrics"], find_leaks(branches)
+    lines = collect_warnings(branches, result, leaking)
     for line in lines:
         LOG.warning("%s", line)
     report = _with_costs(branches, result, leaking)
@@ -114,14 +114,14 @@ def write(
     }
     stale = [name for name in _REPLACED if store.exists(name)]
     if not is_kept:
-        stale += [f"{record.EXPORTS}/{name}" for name in store.files(record.EXPORTS)]
+        stale += [f"{run_record.EXPORTS}/{name}" for name in store.files(run_record.EXPORTS)]
     for name in stale:
         LOG.info("%s is of earlier results, and removed", store.where(name))
     for name, data in files.items():
         _replace(store, store.put, name, data)
     for name in {*stale, *earlier.get("files", ())} - files.keys():
         _replace(store, store.drop, name)
-    content |= {"warnings": lines, "files": record.checksums(files)}
+    content |= {"warnings": lines, "files": run_record.checksums(files)}
     _replace(store, store.put, NAME, to_json(content))
     return metrics
 
@@ -143,7 +143,7 @@ def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
 
 def build_report(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    return _with_costs(branches, collect_result(branches), leaks(branches))
+    return _with_costs(branches, collect_result(branches), find_leaks(branches))
 
 
 def _with_costs(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
@@ -159,7 +159,7 @@ def _with_costs(branches: Sequence[PastBranch], result: Result, leaking: pl.Data
 
 def report_result(branch: PastBranch, result: Result) -> Report:
     """The report of a branch's method; means over seeds are marked."""
-    report, metrics = branch.how.show.report(result), result.tables["metrics"]
+    report, metrics = branch.benchmark_method.show.report(result), result.tables["metrics"]
     if not has_seeds(metrics):
         return report
     tables = {name: add_seeds(table, metrics) for name, table in report.tables.items()}
@@ -170,7 +170,7 @@ def report_result(branch: PastBranch, result: Result) -> Report:
 
 def collect_result(branches: Sequence[PastBranch]) -> Result:
     """The tables of settings over the same facts; several seeds of a setting are one row."""
-    method, facts = branches[0].how, branches[0].facts
+    method, facts = branches[0].benchmark_method, branches[0].facts
     settings = list(past_runs.by_setting(branches).values())
     costs = [over_seeds([_row(_runtime(branch)) for branch in seeds]) for seeds in settings]
     costs += [
@@ -257,14 +257,14 @@ def report(
     runs = names or past_runs.list_runs(results, ESTIMATE)
     estimated = [run for run in runs if estimates.is_estimate(results, run)]
     full = [run for run in names or past_runs.list_runs(results) if run not in estimated]
-    parts = together(past_runs.branches(results, full)) if full or not estimated else []
+    parts = group_settings(past_runs.branches(results, full)) if full or not estimated else []
     entries: list[dict[str, str]] = []
     folders = {part.folder for part in parts} | ({_ESTIMATES} if estimated else set())
     drop_reports(Store(out), besides=folders, files=[PAGE])
     for part in parts:
         store = Store(below(out, part.folder))
         result = replace(collect_result(part.branches), parse=parse, encode=encode)
-        lines = (*part.notes, *notes(part.branches, result))
+        lines = (*part.notes, *collect_warnings(part.branches, result))
         tables = join_reports(more(part), report_result(part.branches[0], result))
         write_report(store, tables)
         store.put(PAGE, results_page(part.branches, result, tables, lines))
@@ -288,9 +288,9 @@ def report(
         store = Store(below(results, name))
         if not store.exists(PAGE):
             branches = past_runs.branches(results, [name])
-            result, leaking = collect_result(branches), leaks(branches)
+            result, leaking = collect_result(branches), find_leaks(branches)
             tables = _with_costs(branches, result, leaking)
-            sentences = notes(branches, result, leaking)
+            sentences = collect_warnings(branches, result, leaking)
             store.put(PAGE, results_page(branches, result, tables, sentences))
             yield store.where(PAGE)
 
@@ -305,11 +305,11 @@ def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, 
     return {"link": link, "title": title, "lead": ", ".join(sorted(names))}
 
 
-def together(branches: Sequence[PastBranch]) -> list[SettingGroup]:
+def group_settings(branches: Sequence[PastBranch]) -> list[SettingGroup]:
     """Group settings by the table that they share."""
     by_benchmark: dict[tuple[str, str], list[PastBranch]] = {}
     for branch in branches:
-        family = branch.how.show.published
+        family = branch.benchmark_method.show.published
         by_benchmark.setdefault((family, branch.benchmark), []).append(branch)
     return [part for group in by_benchmark.values() for part in _parts(group)]
 

@@ -35,10 +35,10 @@ from factsweep.operators.tables.trackers import (
 from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.secrets import hidden
-from factsweep.pipeline.results import estimates, past_runs, record
+from factsweep.pipeline.results import estimates, past_runs, run_record
 from factsweep.pipeline.results.past_runs import PastBranch, Record
-from factsweep.pipeline.results.record import EXPORTS, file
 from factsweep.pipeline.results.report import PAGE, build_report
+from factsweep.pipeline.results.run_record import EXPORTS, read_file
 from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import parquet
 
@@ -135,12 +135,12 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
     """
     folder = str(folder)
     try:
-        content = record.read(Store(folder))
+        content = run_record.read(Store(folder))
     except FileNotFoundError as error:
-        if Store(folder).exists(record.ESTIMATE):
+        if Store(folder).exists(run_record.ESTIMATE):
             raise InputError(
                 f"{folder} has estimates from a part of the prompts, and load takes a full run; "
-                f"read {folder}/{record.ESTIMATED}."
+                f"read {folder}/{run_record.ESTIMATED}."
             ) from error
         raise InputError(f"{folder} has no run.json; give the folder of a finished run.") from error
     if artifacts is not None:
@@ -294,7 +294,7 @@ def _log_to_mlflow(
             mlflow.log_metrics(mlflow_metrics(metrics))
             for name in record["files"]:
                 if name.startswith("tables/"):
-                    mlflow.log_text(file(store, name, record).decode(), name)
+                    mlflow.log_text(read_file(store, name, record).decode(), name)
     except mlflow.exceptions.MlflowException as error:
         first = str(error).splitlines()[0]
         raise InputError(f"MLflow refused the run ({first}); check MLFLOW_TRACKING_URI.") from error

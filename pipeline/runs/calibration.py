@@ -120,7 +120,7 @@ def list_jobs(plan: Plan) -> Iterator[Job]:
             for question, job in pairs:
                 rows = question.select_rows(expansion.of(question.source)).head(_ROWS)
                 check_reading(job.task, tokenizer, rows)
-                ids = job.task.token_ids(tokenizer, expansion.longest(rows).to_list())
+                ids = job.task.token_ids(tokenizer, expansion.longest_texts(rows).to_list())
                 fits = [len(prompt) <= room(run) for prompt in ids]
                 job.parts.append(rows.filter(pl.Series(fits, dtype=pl.Boolean)))
         yield from (job for _, job in pairs)

@@ -19,9 +19,9 @@ from factsweep.pipeline.config.budget import (
 )
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import estimates, past_runs, record
+from factsweep.pipeline.results import estimates, past_runs, run_record
 from factsweep.pipeline.results.estimates import Controls
-from factsweep.pipeline.results.notes import warn_of_treated
+from factsweep.pipeline.results.run_warnings import warn_of_treated
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan, is_answered
@@ -50,7 +50,7 @@ def estimate(settings: Run) -> pl.DataFrame:
     """
     past_runs.check_free(settings.results, settings.name)
     store = Store(settings.folder)
-    if store.exists(record.NAME):
+    if store.exists(run_record.NAME):
         raise InputError(
             f"{store.where()} has a full run, and an estimate is not put in its place; give "
             "another run_name."
@@ -71,7 +71,7 @@ def estimate(settings: Run) -> pl.DataFrame:
         else:
             tables = _until_sure(full_plan, controls, sentences)
         log_server_differences(sample_plan(full_plan))
-        LOG.info("done; estimates in %s", store.where(record.ESTIMATES_TEXT))
+        LOG.info("done; estimates in %s", store.where(run_record.ESTIMATES_TEXT))
         return tables
 
 

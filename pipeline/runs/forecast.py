@@ -36,7 +36,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.runs.preflight import read_sources
 from factsweep.pipeline.stages.choose import Choose
-from factsweep.pipeline.stages.expand import Expand, ends
+from factsweep.pipeline.stages.expand import Expand, list_shard_ends
 from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan, warnings
 from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.artifact import Artifact
@@ -115,7 +115,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
     choose = _chooser(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id
-        last = ends(rows.height, run.cluster.rows_per_shard)
+        last = list_shard_ends(rows.height, run.cluster.rows_per_shard)
         figures.n_whole += rows.height
         if tokens:
             leaks = count_demonstrations(expansion, facts.pairs)
@@ -164,7 +164,9 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
             tokenizer = models.tokenizer(plan.weights)
             ids = longest_ids = question.task.token_ids(tokenizer, part["text"].to_list())
             if expansion.candidate_sets is not None:
-                longest_ids = question.task.token_ids(tokenizer, expansion.longest(part).to_list())
+                longest_ids = question.task.token_ids(
+                    tokenizer, expansion.longest_texts(part).to_list()
+                )
             limit = room(plan.run)
             fits = pl.Series([len(prompt) <= limit for prompt in longest_ids], dtype=pl.Boolean)
             figures.n_asked[question.table] += int(fits.sum())

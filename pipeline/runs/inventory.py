@@ -18,7 +18,7 @@ from typing import Any
 from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, InputError
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import build
-from factsweep.pipeline.results import baseline, record
+from factsweep.pipeline.results import baseline, run_record
 from factsweep.pipeline.storage import lease, manifest
 from factsweep.pipeline.storage.lookup import folders, locate_artifact, read_recipe
 from factsweep.pipeline.storage.store import Store, digest
@@ -228,8 +228,8 @@ def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The runs in a folder of results, with those of nights, each with its run.json."""
     for top in results.folders(""):
         for name in (top, *(f"{top}/{night}" for night in results.folders(top))):
-            if results.exists(f"{name}/{record.NAME}"):
-                yield name, record.read(Store(below(results.root, name)))
+            if results.exists(f"{name}/{run_record.NAME}"):
+                yield name, run_record.read(Store(below(results.root, name)))
 
 
 def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:

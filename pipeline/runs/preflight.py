@@ -68,13 +68,13 @@ def read_sources(plan: Plan) -> Facts:
 def _check_setting(plan: Plan, branch: Branch, facts: Facts) -> None:
     run, expand = plan.run, branch.step(branch.prompts).stage
     assert isinstance(expand, Expand), "prompts are expanded"
-    few = _few(expand.unify_shown_labels(facts), getattr(branch.setting, "shots", 0) + _FEW)
+    few = _first_pairs(expand.unify_shown_labels(facts), getattr(branch.setting, "shots", 0) + _FEW)
     expansions = list(run.method.ask.expand(few, branch.setting, seed=run.seed))
     if run.answers is None and not branch.admitted.is_complete():
         _check_reading(plan, branch, expansions)
 
 
-def _few(facts: Facts, n: int) -> Facts:
+def _first_pairs(facts: Facts, n: int) -> Facts:
     """The first pairs of each relation, and of each split of it."""
     groups = [name for name in ("relation_id", "split") if name in facts.pairs.columns]
     pairs = facts.pairs.filter(pl.int_range(pl.len()).over(groups) < n)

@@ -48,7 +48,7 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
     body = _request_body(run) if batch else {}
     n, file = 0, None
     with _replacing(path) as new_path, ExitStack() as files:
-        for rows in each(run):
+        for rows in iterate_prompts(run):
             n += rows.height
             if path.suffix == ".parquet":
                 table = rows.to_arrow()
@@ -89,7 +89,7 @@ def _requests(run: Run, rows: pl.DataFrame, body: Mapping[str, Any]) -> str:
     return "".join(lines)
 
 
-def each(run: Run) -> Iterator[pl.DataFrame]:
+def iterate_prompts(run: Run) -> Iterator[pl.DataFrame]:
     """The prompts of a run's setting, one table per shard.
 
     Raises:

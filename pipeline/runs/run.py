@@ -15,8 +15,8 @@ from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.machine.logs import LOG, may_fail
-from factsweep.pipeline.results import past_runs, record, report
-from factsweep.pipeline.results.notes import differences
+from factsweep.pipeline.results import past_runs, report, run_record
+from factsweep.pipeline.results.run_warnings import warn_of_server
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan
@@ -92,8 +92,8 @@ def _make_and_measure(
 ) -> pl.DataFrame:
     started, settings = time.monotonic(), plan.run
     store = Store(settings.folder)
-    earlier = record.earlier(store)
-    if (replaced := record.warn_of_replacement(store, earlier, plan)) is not None:
+    earlier = run_record.read_earlier(store)
+    if (replaced := run_record.warn_of_replacement(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)
     use = begin_use(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
     renewed = Counter[str]()
@@ -122,7 +122,7 @@ def _make_and_measure(
 def log_server_differences(plan: Plan) -> None:
     """Log the differences of a server from an engine here."""
     if plan.run.answers is None and plan.run.engine.name == "endpoint":
-        for line in differences(plan.run.model.name, plan.outputs):
+        for line in warn_of_server(plan.run.model.name, plan.outputs):
             LOG.warning("%s", line)
 
 
@@ -139,7 +139,7 @@ def compute(plan: Plan) -> None:
         plan.missing(),
         wait=wait,
         shared=shared,
-        say=run_files.PulseWriter(plan.run).waits,
+        say=run_files.PulseWriter(plan.run).report_wait,
     ) as writer:
         run_files.write_pulse(plan.run, "running", {})
         with (

@@ -221,7 +221,7 @@ class PulseWriter:
         """Write the counts if they are due."""
         self._show("running", counts)
 
-    def waits(self, cause: str) -> None:
+    def report_wait(self, cause: str) -> None:
         """Report a wait: in the log once, and in the pulse."""
         if cause != self._why:
             logs.LOG.warning("%s.", cause)

@@ -10,7 +10,7 @@ from factsweep.operators.wording import count
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
-from factsweep.pipeline.results import estimates, past_runs, record
+from factsweep.pipeline.results import estimates, past_runs, run_record
 from factsweep.pipeline.results.estimates import answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan
 from factsweep.pipeline.storage import integrity
@@ -82,19 +82,19 @@ def verify_store(root: str, *, repair: bool = False) -> VerifyResult:
 
 def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
     """The problems of a run's results; the next run writes them again."""
-    problems, name, numbers = list[str](), record.NAME, _numbers(plan)
+    problems, name, numbers = list[str](), run_record.NAME, _numbers(plan)
     try:
-        content = record.read(store)
-        if content["artifacts"] != record.artifacts(plan) or not plan.branches:
+        content = run_record.read(store)
+        if content["artifacts"] != run_record.artifacts(plan) or not plan.branches:
             path = store.where(name)
             raise DamagedFileError(f"{path} lists other artifacts than those of this run{RERUN}")
-        problems += record.wrong_files(store, content)
-        name = record.METRICS
+        problems += run_record.wrong_files(store, content)
+        name = run_record.METRICS
         if numbers is not None and not past_runs.metrics(store, content).equals(numbers):
             path = store.where(name)
             raise DamagedFileError(f"{path} differs from the artifacts of the run{RERUN}")
     except FileNotFoundError:
-        return list(estimates.wrong(plan.run))
+        return list(estimates.find_damaged(plan.run))
     except DamagedFileError as error:
         problems.append(str(error))
         if repair:

@@ -194,15 +194,15 @@ def sets_of(artifact: Artifact, rows: pl.DataFrame) -> Mapping[str, pl.DataFrame
     return sets
 
 
-def ends(n: int, size: int, fewest: int = FEWEST) -> list[int]:
+def list_shard_ends(n: int, size: int, fewest: int = FEWEST) -> list[int]:
     """The ends of the shards of a relation's `n` prompts.
 
     Each has at most `size`, an eighth of all, and a third of the remaining prompts; but at least
     `fewest` (or `size`, if that is less), except for the last.
 
-    >>> ends(16000, size=5000, fewest=500)
+    >>> list_shard_ends(16000, size=5000, fewest=500)
     [2000, 4000, 6000, 8000, 10000, 12000, 13333, 14222, 14814, 15314, 15814, 16000]
-    >>> ends(16000, size=5000, fewest=5000)
+    >>> list_shard_ends(16000, size=5000, fewest=5000)
     [5000, 10000, 15000, 16000]
     """
     shard_ends, end = list[int](), 0
@@ -216,7 +216,7 @@ def shards(prompts: pl.DataFrame, together: str, size: int, fewest: int) -> Iter
     """The prompts in shards; rows with the same value in `together` share one."""
     is_first = pl.col(together).rle_id().diff().ne_missing(0)
     firsts = prompts.select(is_first.arg_true()).to_series().to_numpy()
-    places = np.searchsorted(firsts, [0, *ends(prompts.height, size, fewest)[:-1]])
+    places = np.searchsorted(firsts, [0, *list_shard_ends(prompts.height, size, fewest)[:-1]])
     begins = np.unique(firsts[places[places < len(firsts)]]).tolist()
     for begin, end in pairwise([*begins, prompts.height]):
         yield prompts[begin:end]

@@ -123,7 +123,7 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
         n_lost = count(lost["pair_id"].n_unique(), "fact")
         sentence = (
             f"{benchmark.name}: no answer can match {unmatched.height:,} of the right answers "
-            f"({_first(unmatched)}), since comparison removes all their characters; "
+            f"({_list_first(unmatched)}), since comparison removes all their characters; "
             f"{n_lost} without another name. Give an alias (object_aliases) that has a letter or "
             "digit, or leave the fact out."
         )
@@ -134,12 +134,12 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
     if not hidden.is_empty():
         yield (
             f"{benchmark.name}: {count(hidden.height, 'text')} with an invisible character "
-            f"({_first(hidden)}). Comparing ignores it, and prompts keep it; "
+            f"({_list_first(hidden)}). Comparing ignores it, and prompts keep it; "
             "benchmark.unseen=remove removes it."
         )
 
 
-def _first(rows: pl.DataFrame) -> str:
+def _list_first(rows: pl.DataFrame) -> str:
     """The first three texts with their places."""
     return ", ".join(f"{place} {text!a}" for place, text, *_ in rows.head(3).iter_rows())
 

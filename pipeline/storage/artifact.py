@@ -312,13 +312,15 @@ class Artifact:
 
     def put(self, name: str, content: bytes) -> None:
         """Publish or replace a file of the artifact."""
-        self._ours(partial(self.store.put, f"{self.folder}/{name}", content))
+        self._change_under_lease(partial(self.store.put, f"{self.folder}/{name}", content))
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Publish a file of the artifact unless it exists; whether its content is `content`."""
-        return self._ours(partial(self.store.put_new, f"{self.folder}/{name}", content))
+        return self._change_under_lease(
+            partial(self.store.put_new, f"{self.folder}/{name}", content)
+        )
 
-    def _ours(self, change: Callable[[], R]) -> R:
+    def _change_under_lease(self, change: Callable[[], R]) -> R:
         """Check the lease and change the store; returns the result of `change`.
 
         If the lease was checked seconds ago, an object store is asked for the next check and for
@@ -345,7 +347,7 @@ class Artifact:
         # A writer paused since it checked its lease must not remove one file after the other.
         requests = [paths] if paths and self.store.drops_at_once else [[path] for path in paths]
         for request in requests:
-            self._ours(partial(self.store.drop, *request))
+            self._change_under_lease(partial(self.store.drop, *request))
 
     def check_lease(self) -> None:
         """Raise ArtifactHeldError if another driver has taken the artifact over."""

@@ -109,7 +109,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise ArtifactHeldError if the lease is taken over."""
-        last = _last(self.store, self.folder)
+        last = _last_number(self.store, self.folder)
         if last != self.number:
             taker = _holder(self.store, self.folder, last)
             raise ArtifactHeldError(
@@ -149,7 +149,7 @@ class Writer:
         """
         watch = _Watch(self._store, clock)
         while True:
-            last = _last(self._store, folder)
+            last = _last_number(self._store, folder)
             holder = _holder(self._store, folder, last) if last else None
             if holder is None or holder.id in self._losers or watch.is_dead(holder):
                 if (lease := self._create(folder, last + 1)) is not None:
@@ -172,7 +172,7 @@ class Writer:
         lease = Lease(self._store, folder, number)
         content = json.dumps(asdict(self._holder)).encode()
         created = self._store.put_new(_name(folder, number), content)
-        last = _last(self._store, folder)
+        last = _last_number(self._store, folder)
         if not created and last < number:
             raise _in_the_way(self._store, folder, number)
         if created and last == number:
@@ -325,7 +325,7 @@ def find_writer(store: Store, folders: Iterable[str], clock: Clock = time) -> st
 
 def find_holder(store: Store, folder: str) -> Holder | None:
     """The writer that holds an artifact, or held it when it died; None if it is free."""
-    last = _last(store, folder)
+    last = _last_number(store, folder)
     holder = _holder(store, folder, last) if last else None
     return holder if holder is not None and store.exists(holder.heartbeat) else None
 
@@ -354,7 +354,7 @@ def _numbers(store: Store, folder: str) -> list[int]:
     return [int(name[1]) for name in names if name is not None]
 
 
-def _last(store: Store, folder: str) -> int:
+def _last_number(store: Store, folder: str) -> int:
     """The highest number of a lease; 0 if there is none."""
     return max(_numbers(store, folder), default=0)
 

@@ -19,7 +19,7 @@ from factsweep.pipeline.config.recipe import NoNumber, Text, build
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results import past_runs, record
+from factsweep.pipeline.results import past_runs, run_record
 from factsweep.pipeline.runs.estimate import estimate
 from factsweep.pipeline.runs.run import run as compute
 from factsweep.pipeline.runs.run import score
@@ -64,7 +64,7 @@ class Member:
     @property
     def is_complete(self) -> bool:
         """Whether it has answers to all of its prompts, and results."""
-        return Store(self.run.results).exists(f"{self.run.name}/{record.NAME}")
+        return Store(self.run.results).exists(f"{self.run.name}/{run_record.NAME}")
 
     @property
     def is_answered(self) -> bool:
@@ -128,7 +128,7 @@ def study(name: str, overrides: Sequence[str], **changes: Any) -> Study:
     if name not in paths and len(runs) == 1:
         load(runs[0].overrides)  # names an override that it cannot read
         raise InputError(
-            f"{_absent(name)}, and one run is no study; give several values, as in "
+            f"{_explain_missing(name)}, and one run is no study; give several values, as in "
             f"model=gpt2,gpt2-xl.{suggestion(name, paths)}"
         )
     members = sorted(_members(name, runs, plan.axis), key=lambda member: member.at)
@@ -162,12 +162,12 @@ def with_studies(overrides: Sequence[str]) -> list[str]:
         raise InputError(f"{' '.join(studies)}: a line takes one study; write a line for each.")
     name, paths = studies[0].partition("=")[2], folders.files("study")
     if name not in paths:
-        raise InputError(f"{_absent(name)}.{suggestion(name, paths)}")
+        raise InputError(f"{_explain_missing(name)}.{suggestion(name, paths)}")
     runs = build(StudyFile, folders.content(paths[name]), f"study {name}").runs
     return [*runs, *(override for override in overrides if override not in studies)]
 
 
-def _absent(name: str) -> str:
+def _explain_missing(name: str) -> str:
     return (
         f"there is no study {name!r} in conf/study/, which has {', '.join(folders.files('study'))}"
     )

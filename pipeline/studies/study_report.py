@@ -72,7 +72,7 @@ def write(study: Study) -> Findings:
         by_language = languages(past_runs.branches(study.results, full), study.plan.known_share)
 
     def more(part: SettingGroup) -> Report:
-        report = _together(study, part)
+        report = _report_group(study, part)
         points.append(report.raw["along"])
         return join_reports(report, by_language)
 
@@ -82,13 +82,13 @@ def write(study: Study) -> Findings:
         # Ranks of the full runs alone would mislead.
         unranked = {name: pl.lit(None, POINTS[name]) for name in ("rank_low", "rank_high")}
         rows = add_bands(rows.with_columns(**unranked)).select(POINTS.names())
-    combined = join_reports(_along(study, rows), by_language)
+    combined = join_reports(_report_along(study, rows), by_language)
     write_report(Store(out), combined)
     tables = [table for name, table in combined.tables.items() if name in combined.raw]
     return Findings(tuple(tables), lines)
 
 
-def _along(study: Study, points: pl.DataFrame) -> Report:
+def _report_along(study: Study, points: pl.DataFrame) -> Report:
     """The table and the figure of points along the axis."""
     measure = study.members[0].run.method.measure
     metric = headings(measure.metrics).get(measure.main_metric, measure.main_metric)
@@ -109,7 +109,7 @@ def _sort_points(study: Study, points: pl.DataFrame) -> pl.DataFrame:
     return points.with_columns(at=place).sort(*order, maintain_order=True)
 
 
-def _together(study: Study, part: SettingGroup) -> Report:
+def _report_group(study: Study, part: SettingGroup) -> Report:
     """The curve and lives of runs over the same facts by setting; of several seeds, the first."""
     labels = {member.run.name: member.label for member in study.members}
     points, lives_reports = [], list[Report]()
@@ -120,7 +120,9 @@ def _together(study: Study, part: SettingGroup) -> Report:
         evidence = _evidence(branches)
         points.append(_points(study, setting, branches, evidence))
         lives_reports.append(_lives(study, setting, branches, evidence))
-    return join_reports(_along(study, _sort_points(study, pl.concat(points))), *lives_reports)
+    return join_reports(
+        _report_along(study, _sort_points(study, pl.concat(points))), *lives_reports
+    )
 
 
 class _Evidence(NamedTuple):
@@ -132,7 +134,7 @@ class _Evidence(NamedTuple):
 
 def _evidence(branches: Branches) -> _Evidence | None:
     """The facts of comparable runs; None for one run alone."""
-    method = next(iter(branches.values())).how
+    method = next(iter(branches.values())).benchmark_method
     compare, main = method.compare, method.measure.main_metric
     if compare is None or len(branches) < 2:
         return None
@@ -153,7 +155,7 @@ def _points(
     study: Study, setting: str, branches: Branches, evidence: _Evidence | None
 ) -> pl.DataFrame:
     """One row per run (columns: POINTS): its metric, and its comparison with the other runs."""
-    method = next(iter(branches.values())).how
+    method = next(iter(branches.values())).benchmark_method
     main, labels = method.measure.main_metric, list(branches)
     overall = pl.col("slice").is_null()
     rows = [

@@ -282,7 +282,7 @@ class EndpointEngine:
             try:
                 reply = await self._post(parameters)
             except refusals as error:
-                if self._dialect.learns(f"{error} {error.body}", parameters):
+                if self._dialect.learn(f"{error} {error.body}", parameters):
                     continue
                 if self._dialect.is_known_for(request):
                     raise

@@ -45,7 +45,7 @@ def key(variable: str = KEY) -> str:
         raise InputError(f"{variable}_FILE={path} cannot be read; mount the file there.") from error
 
 
-def without(secret: str, message: object) -> str:
+def hide_key(secret: str, message: object) -> str:
     """A server's message in one line, without a key that it may repeat."""
     text = " ".join(str(message).split())
     text = text.replace(secret, "<key>") if secret else text
@@ -89,14 +89,14 @@ class OpenAIChat:
             reply = parse(response.content)
             return read(reply.choices[0], Usage(0, 0), chat=True, thinks=False).text
         except NoAnswerError as error:
-            reason = without(self.api_key, error)
+            reason = hide_key(self.api_key, error)
         except APIStatusError as error:
-            reason = without(self.api_key, error_message(error.response))
+            reason = hide_key(self.api_key, error_message(error.response))
             if error.status_code != UNKNOWN_ERROR:
                 raise refusal(self.model, self.base_url, reason) from None
         except OpenAIError as error:
             # Not `from error`: a server may repeat the key in its message.
-            raise refusal(self.model, self.base_url, without(self.api_key, error)) from None
+            raise refusal(self.model, self.base_url, hide_key(self.api_key, error)) from None
         raise InputError(
             f"model {self.model} at {self.base_url} gave no text ({reason}); look at the "
             "server's log."

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from factsweep.operators.engines.endpoint.openai_client import FIX, refusal, without
+from factsweep.operators.engines.endpoint.openai_client import FIX, hide_key, refusal
 from factsweep.operators.engines.endpoint.rate_limited_http import NO_CREDIT, error_message
 from factsweep.operators.engines.endpoint.response_parsing import (
     NoAnswerError,
@@ -120,7 +120,7 @@ class Dialect:
         of_vllm = {"logprob_token_ids": list(request.tokens), "return_tokens_as_token_ids": True}
         return {**parameters, **of_vllm}
 
-    def learns(self, message: str, parameters: Mapping[str, Any]) -> bool:
+    def learn(self, message: str, parameters: Mapping[str, Any]) -> bool:
         """Whether a refused parameter can be left out, or has another name."""
         if "max_completion_tokens" in message and "max_tokens" in parameters:
             self._max_tokens = "max_completion_tokens"
@@ -189,7 +189,7 @@ class Diagnosis:
         """The message of an error, without the key."""
         response = getattr(error, "response", None)
         text = getattr(error, "message", error) if response is None else error_message(response)
-        return without(self._secret, text) or type(error).__name__
+        return hide_key(self._secret, text) or type(error).__name__
 
     def refusal(self, message: str, fix: str = FIX) -> InputError:
         """The sentence that ends a run."""
@@ -213,7 +213,7 @@ class Diagnosis:
         elif isinstance(error, APIStatusError):
             status, details = error.status_code, f"{error.code} {error.body} {error}"
             if status in range(300, 400):
-                place = without(self._secret, error.response.headers.get("location", "elsewhere"))
+                place = hide_key(self._secret, error.response.headers.get("location", "elsewhere"))
                 raise self.refusal(f"it sends us on to {place}, which is not followed") from None
             if status in (401, 402, 403, 404) or (status == 429 and NO_CREDIT.search(details)):
                 raise self.refusal(message) from None

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.lemmas import correct
+from factsweep.operators.matching.lemmas import mark_correct
 from factsweep.operators.schemas import columns, schema
 
 STATES = (
@@ -80,7 +80,7 @@ def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataF
     `samples` has prompt_id, relation_id, pair_id and key, `labels` pair_id and key. A sample is
     right as a greedy answer is (BELIEF, section 3.2, item 1).
     """
-    counts = correct(samples, labels).group_by("prompt_id", *_FACT)
+    counts = mark_correct(samples, labels).group_by("prompt_id", *_FACT)
     sums = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
     return sums.select(SAMPLED.names()).cast(SAMPLED).sort("prompt_id")
 

@@ -100,7 +100,7 @@ def judge_runs(comparison: pl.DataFrame, bar: VerdictThresholds) -> Verdict:
         unsure = ["The runs have no prompt in common."]
     if unsure:
         return Verdict("not enough evidence", unsure[0])
-    return Verdict(_no_change(bar), " ".join(overall["reason"][:_N_NAMED]))
+    return Verdict(_unchanged_outcome(bar), " ".join(overall["reason"][:_N_NAMED]))
 
 
 def _join(reasons: Sequence[str]) -> str:
@@ -154,7 +154,7 @@ def _judge_row(row: Mapping[str, Any], place: str, bar: VerdictThresholds) -> Ve
         reason = f"which exceeds the {margin:.4g} threshold"
         return Verdict(_direction(row["metric"], difference, bar), f"{sentence}, {reason}.")
     if not matters and is_within and row["n_pairs"] >= bar.min_facts:
-        return Verdict(_no_change(bar), f"{sentence}, within the ±{margin:.4g} tolerance.")
+        return Verdict(_unchanged_outcome(bar), f"{sentence}, within the ±{margin:.4g} tolerance.")
     if matters and not one_sided:
         reason = "and the interval contains 0"
     elif matters:
@@ -173,7 +173,7 @@ def _direction(metric: str, difference: float, bar: VerdictThresholds) -> Outcom
     return "improvement" if (difference > 0) == HIGHER_IS_BETTER[metric] else "regression"
 
 
-def _no_change(bar: VerdictThresholds) -> Outcome:
+def _unchanged_outcome(bar: VerdictThresholds) -> Outcome:
     return "no change" if bar.is_baseline else "no difference"
 
 

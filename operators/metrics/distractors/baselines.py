@@ -115,7 +115,7 @@ def _best_of_first(
     grid: Sequence[int],
 ) -> pl.DataFrame:
     """The best of the first n of each row's values, for each n; null without any."""
-    best = [list(accumulate(numbers, _larger)) for numbers in row_values]
+    best = [list(accumulate(numbers, _larger_value)) for numbers in row_values]
     rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
     parts = [VALUES.to_frame()]
     for n in up_to(grid, max(map(len, row_values), default=0)):
@@ -124,7 +124,7 @@ def _best_of_first(
     return pl.concat(parts)
 
 
-def _larger(first: float | None, second: float | None) -> float | None:
+def _larger_value(first: float | None, second: float | None) -> float | None:
     return max((value for value in (first, second) if value is not None), default=None)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import TypedObjects, n_ambiguous
 from factsweep.operators.matching.dates import Date
-from factsweep.operators.matching.lemmas import correct, matches
+from factsweep.operators.matching.lemmas import mark_correct, matches
 from factsweep.operators.matching.quantities import Quantity
 from factsweep.operators.matching.values import Kind, reader
 from factsweep.operators.methods import METHODS
@@ -84,7 +84,7 @@ def typed(kind: Kind, language: str, label: str, answers: list[str]) -> pl.DataF
     objects = TypedObjects({"pair": kind}, language, 0.01)
     labels = pl.DataFrame({"pair_id": ["pair"], "text": [label], "key": "\x1flabel\x1f"})
     rows = pl.DataFrame({"pair_id": "pair", "text": answers, "key": "\x1f?\x1f"})
-    return correct(objects.add_value_keys(rows, labels), objects.label_keys(labels))
+    return mark_correct(objects.add_value_keys(rows, labels), objects.label_keys(labels))
 
 
 def test_answers_in_many_forms_are_right_by_their_value(subtests: pytest.Subtests) -> None:

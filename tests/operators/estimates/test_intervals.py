@@ -6,7 +6,14 @@ import pytest
 from _simulated_control import Known, estimated, later
 from _simulation import Sizes, made_up, truth
 
-from factsweep.operators.estimates.intervals import Z, add_bands, bounds, look, next_share, spent
+from factsweep.operators.estimates.intervals import (
+    Z,
+    add_bands,
+    bounds,
+    look,
+    next_share,
+    spent_alpha,
+)
 from factsweep.operators.estimates.means import estimate_mean
 
 
@@ -14,7 +21,7 @@ def test_bounds_of_five_looks_are_those_of_lan_and_demets() -> None:
     times = np.arange(1, 6) / 5
     # As ldbounds and gsDesign print them for two sides of 5 % and O'Brien and Fleming's type.
     published = [4.8769, 3.3569, 2.6803, 2.2898, 2.0310]
-    assert bounds(times, spent(times)) == pytest.approx(published, abs=0.002)
+    assert bounds(times, spent_alpha(times)) == pytest.approx(published, abs=0.002)
 
 
 def test_bound_of_a_single_look_is_that_of_a_95_percent_interval() -> None:

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from factsweep.operators.matching.lemmas import contains, correct, key, key_length, matches
+from factsweep.operators.matching.lemmas import contains, key, key_length, mark_correct, matches
 
 Lemmas = list[str]
 
@@ -70,7 +70,7 @@ def test_correct_answer_must_contain_a_label_of_its_pair() -> None:
     ]
     rows = [(n, pair, key_of(*lemmas)) for n, (pair, lemmas, _) in enumerate(cases)]
     answers = pl.DataFrame(rows, {"n": pl.Int64, **ANSWERS}, orient="row")
-    verdicts = correct(answers, LABELS)
+    verdicts = mark_correct(answers, LABELS)
     assert verdicts.drop("correct").equals(answers)
     assert verdicts["correct"].to_list() == [is_right for _, _, is_right in cases]
-    assert correct(pl.DataFrame(schema=ANSWERS), LABELS).schema["correct"] == pl.Boolean
+    assert mark_correct(pl.DataFrame(schema=ANSWERS), LABELS).schema["correct"] == pl.Boolean

@@ -20,8 +20,8 @@ from factsweep.operators.prompts.expansion import (
     RepeatedTexts,
     count_demonstrations,
     expand,
-    showing,
-    telling,
+    prompts_showing,
+    prompts_telling,
 )
 from factsweep.operators.prompts.setting import Setting
 from factsweep.operators.schemas import SCHEMAS, conform
@@ -258,7 +258,7 @@ def test_shown_names_are_those_of_a_loop(
                 if name in contexts["text"][context]
             )
         }
-        prompt_ids = showing(prompts, contexts, pairs, "object" if part else "subject")
+        prompt_ids = prompts_showing(prompts, contexts, pairs, "object" if part else "subject")
         assert sorted(prompt_ids) == sorted(expected)
 
 
@@ -271,7 +271,7 @@ def test_telling_prompts_are_those_of_a_loop(
 ) -> None:
     rows = [(n, str(pair % len(facts)), query) for n, (pair, query) in enumerate(questions)]
     schema = {"prompt_id": pl.UInt32, "pair_id": pl.String, "query": pl.String}
-    prompt_ids = telling(pl.DataFrame(rows, schema, orient="row"), _pairs(facts))
+    prompt_ids = prompts_telling(pl.DataFrame(rows, schema, orient="row"), _pairs(facts))
     expected = [
         n for n, pair, query in rows if any(_tells(query, name) for name in facts[int(pair)][1])
     ]

@@ -13,7 +13,7 @@ from factsweep.operators.tables.comparison import (
     changed_facts,
     differences_figure,
     headline,
-    moves,
+    moves_table,
 )
 from factsweep.operators.tables.formats import latex, markdown
 
@@ -94,12 +94,12 @@ def test_moves_every_fact_stands_in_one_cell() -> None:
         ("P2", "c", "known robustly", "unknown", 1.0, 0.0, "lost"),
     )
     counts = state_moves(rows)
-    table = moves(counts)
+    table = moves_table(counts)
     assert table["before"].to_list() == list(STATES)
     assert table["all"].sum() == rows.height
     assert table.filter(before="unknown")["known robustly"].item() == 2
-    assert moves(counts, "P2")["all"].sum() == 1
-    assert moves(pl.DataFrame(schema=MOVES))["all"].to_list() == [0] * len(STATES)
+    assert moves_table(counts, "P2")["all"].sum() == 1
+    assert moves_table(pl.DataFrame(schema=MOVES))["all"].to_list() == [0] * len(STATES)
 
 
 def test_changed_facts_lost_first_and_the_largest_change_first() -> None:

@@ -231,7 +231,7 @@ def test_own_folder_is_none_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert folders.own() is None
+    assert folders.own_folder() is None
 
 
 def test_own_files_extend_and_replace_those_that_ship(hers: Path) -> None:

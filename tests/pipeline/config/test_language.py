@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.lemmas import correct, key
+from factsweep.operators.matching.lemmas import key, mark_correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import files
@@ -131,6 +131,6 @@ def test_answers_are_right_in_the_forms_that_a_language_knows(
             ).select("pair_id", key=key(pl.col("lemmas")))
             for text in (answer, label)
         ]
-        if correct(*keys)["correct"].item() != right:
+        if mark_correct(*keys)["correct"].item() != right:
             wrong.append((language, label, answer))
     assert wrong == []

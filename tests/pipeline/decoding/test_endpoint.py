@@ -26,7 +26,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
 )
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.notes import count_served
+from factsweep.pipeline.results.run_warnings import count_served
 from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.run import check_failed, log_server_differences
 from factsweep.pipeline.stages.expand import with_text

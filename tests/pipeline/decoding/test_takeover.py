@@ -47,7 +47,7 @@ class FirstFirst(Explorer):
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a writer looks at its lease before or after it publishes: both are one call."""
     if request.param == "look second":
-        monkeypatch.setattr(Artifact, "_ours", looks_second)
+        monkeypatch.setattr(Artifact, "_change_under_lease", looks_second)
 
 
 @pytest.fixture

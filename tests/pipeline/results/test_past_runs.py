@@ -22,7 +22,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import past_runs, report
 from factsweep.pipeline.results.past_runs import PastBranch
-from factsweep.pipeline.results.record import METRICS, NAME
+from factsweep.pipeline.results.run_record import METRICS, NAME
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact, Recipe

@@ -14,8 +14,13 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.record import ESTIMATES, TAKEN, earlier, warn_of_replacement
 from factsweep.pipeline.results.results import export
+from factsweep.pipeline.results.run_record import (
+    ESTIMATES,
+    TAKEN,
+    read_earlier,
+    warn_of_replacement,
+)
 from factsweep.pipeline.runs.run import run
 from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage.store import Store
@@ -93,7 +98,7 @@ def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
     fewer = "decoding.samples.n_prompts=0"
     for overrides in ((), (fewer,)):
         plan = compute_here(small_settings("run_name=mine", "prompt=zero-shot", *overrides))
-        report.write(plan, {"total": 0}, earlier(Store(plan.run.folder)))
+        report.write(plan, {"total": 0}, read_earlier(Store(plan.run.folder)))
         top = Path(plan.run.results) / "mine"
         files = {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
         assert files == {"run.json", *json.loads((top / "run.json").read_text())["files"]}
@@ -110,7 +115,7 @@ def test_report_of_other_numbers_removes_exports_and_estimates_of_the_first(
     first = compute_here(small_settings(*overrides))
     report.write(first, {"total": 0})
     exported = Path(export("mine", first.run.results, "csv", None))
-    report.write(first, {"total": 0}, earlier(Store(first.run.folder)))
+    report.write(first, {"total": 0}, read_earlier(Store(first.run.folder)))
     assert exported.is_file()
     estimates = [exported.parents[1] / name for name in (*ESTIMATES, "variance.parquet")]
     for path in estimates:
@@ -125,7 +130,7 @@ def test_replaced_results_of_another_run_are_announced_with_what_differs(
     done: Plan, results: Path, small: list[str], tmp_path: Path
 ) -> None:
     store = Store(done.run.folder)
-    record = earlier(store)
+    record = read_earlier(store)
     assert warn_of_replacement(store, record, done) is None
     common = [*small, f"artifacts={done.run.artifacts}", f"results={done.run.results}", "seed=1"]
     warning = warn_of_replacement(store, record, build_plan(load([*common, "prompt=zero-shot"])))
@@ -137,7 +142,7 @@ def test_replaced_results_of_another_run_are_announced_with_what_differs(
         naming(results, "(seed: 0 → 1)", "will be replaced", "run_name=…"), str(warning)
     )
     (tmp_path / "run.json").write_text("{}")
-    assert earlier(Store(str(tmp_path))) == {}
+    assert read_earlier(Store(str(tmp_path))) == {}
     assert warn_of_replacement(Store(str(tmp_path)), {}, done) is None
 
 

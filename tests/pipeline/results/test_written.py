@@ -14,7 +14,7 @@ from factsweep.pipeline.commands import api
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import estimates, past_runs, report
-from factsweep.pipeline.results.record import ESTIMATE, ESTIMATES
+from factsweep.pipeline.results.run_record import ESTIMATE, ESTIMATES
 from factsweep.pipeline.runs import estimate as estimating
 from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.plan import Plan

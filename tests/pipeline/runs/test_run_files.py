@@ -206,7 +206,7 @@ def test_waiting_writes_what_is_new_at_once_and_the_same_from_time_to_time(
     beat = run_files.PulseWriter(run)
     for time_s, reason in ((1000, "one"), (1000, "one"), (1000, "two"), (9000, "two")):
         clock.now = time_s
-        beat.waits(reason)
+        beat.report_wait(reason)
     assert written == ["one", "two", "two"]
 
 

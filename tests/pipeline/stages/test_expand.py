@@ -13,7 +13,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.expansion import expand as expanded
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages import expand, facts
-from factsweep.pipeline.stages.expand import ends, shards
+from factsweep.pipeline.stages.expand import list_shard_ends, shards
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.storage.artifact import Artifact
 from tests.messages import naming
@@ -133,7 +133,7 @@ sizes = st.integers(1, 300)
 
 @given(n=st.integers(0, 5000), size=sizes, fewest=sizes)
 def test_ends_shards_never_grow_and_are_within_their_bounds(n: int, size: int, fewest: int) -> None:
-    shard_ends = ends(n, size, fewest)
+    shard_ends = list_shard_ends(n, size, fewest)
     lengths = [b - a for a, b in zip([0, *shard_ends], shard_ends, strict=False)]
     assert sum(lengths) == n
     assert lengths == sorted(lengths, reverse=True)

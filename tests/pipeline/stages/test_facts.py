@@ -17,7 +17,7 @@ from factsweep.operators.prompts.clozes import Distractors
 from factsweep.pipeline.config.run import Benchmark, Run, Sweep
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.runs.prompts import each as prompts_of
+from factsweep.pipeline.runs.prompts import iterate_prompts as prompts_of
 from factsweep.pipeline.runs.run import measure_run, score
 from factsweep.pipeline.stages import facts
 from factsweep.pipeline.stages.expand import Expand

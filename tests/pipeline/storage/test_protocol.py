@@ -30,7 +30,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a writer checks its lease before or after publishing: both are one call."""
     if request.param == "look second":
-        monkeypatch.setattr(Artifact, "_ours", looks_second)
+        monkeypatch.setattr(Artifact, "_change_under_lease", looks_second)
 
 
 def write(store: Memory, number: int) -> None:

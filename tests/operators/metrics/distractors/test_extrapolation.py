@@ -13,7 +13,7 @@ def test_line_is_the_least_squares_fit() -> None:
     slope, intercept = np.polyfit(sizes, values, 1)
     assert (line.slope, line.intercept) == pytest.approx((slope, intercept))
     assert line.r_squared == pytest.approx(np.corrcoef(sizes, values)[0, 1] ** 2)
-    reached = line.reaches(0.9)
+    reached = line.size_reaching(0.9)
     assert reached is not None
     assert intercept + slope * reached == pytest.approx(0.9)
 
@@ -25,4 +25,4 @@ def test_line_of_fewer_than_three_sizes_is_undefined() -> None:
 def test_line_that_falls_reaches_nothing() -> None:
     line = log_linear([7.0, 8.0, 9.0], [0.3, 0.2, 0.1])
     assert line is not None
-    assert line.reaches(0.9) is None
+    assert line.size_reaching(0.9) is None

@@ -14,7 +14,7 @@ from factsweep.operators.methods.method import GENERATE, Result
 from factsweep.operators.metrics.belief.answers import ACC_AT_1, acc_at_1_terms
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.prompts.chat import THOUGHT, THOUGHT_END
-from factsweep.operators.prompts.expansion import showing, telling
+from factsweep.operators.prompts.expansion import prompts_showing, prompts_telling
 from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.tables.shared.paper_table import join_published
@@ -52,7 +52,7 @@ _MATCHED_COLUMNS = ("prompt_id", "relation_id", "pair_id", "correct")
 _PROMPT_COLUMNS = ("prompt_id", "context_id", "pair_id", "query")
 
 
-def notes(
+def collect_warnings(
     branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame | None = None
 ) -> list[str]:
     """All sentences about settings over the same facts; `leaking`: rows of LEAKS."""
@@ -66,7 +66,7 @@ def notes(
     served_by_model: dict[str, list[Artifact]] = {}
     for branch in branches:
         if branch.record["run"]["model"].get("source") == "endpoint":
-            repeated = branch.artifacts.get(branch.how.ask.ability.repeat_table or "")
+            repeated = branch.artifacts.get(branch.benchmark_method.ask.ability.repeat_table or "")
             artifacts = [
                 branch.answers,
                 *branch.extra_outputs,
@@ -75,10 +75,11 @@ def notes(
             model_artifacts = served_by_model.setdefault(branch.model, [])
             model_artifacts += [a for a in artifacts if a not in model_artifacts]
     for model, artifacts in served_by_model.items():
-        lines += differences(model, artifacts)
+        lines += warn_of_server(model, artifacts)
     for branch in branches:
         lines += [
-            f"{branch}: {line}" for line in (*_warn_of_unanswered(branch), *_on_answers(branch))
+            f"{branch}: {line}"
+            for line in (*_warn_of_unanswered(branch), *_warn_of_answers(branch))
         ]
     published, metrics = result.published, result.tables["metrics"]
     is_shown = published is not None and not join_published(metrics, published).is_empty()
@@ -87,7 +88,7 @@ def notes(
             f"{first.benchmark}: the published numbers are of other facts ({result.departure}), so "
             "no differences are shown."
         )
-    return lines if leaking is None else [*lines, *leak_notes(leaking)]
+    return lines if leaking is None else [*lines, *warn_of_leaks(leaking)]
 
 
 def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:
@@ -113,9 +114,9 @@ def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:
             yield f"{subject} no answer: {listed}."
 
 
-def _on_answers(branch: PastBranch) -> Iterator[str]:
+def _warn_of_answers(branch: PastBranch) -> Iterator[str]:
     answers = branch.answers
-    if branch.how.ask.ability != GENERATE or not answers.is_complete():
+    if branch.benchmark_method.ask.ability != GENERATE or not answers.is_complete():
         return
     yield from warn_of_treated(answers)
     if "values" in branch.artifacts["matched"].recipe.fields:
@@ -126,12 +127,12 @@ def _on_answers(branch: PastBranch) -> Iterator[str]:
                 "03/04/1900; it is right if either is."
             )
     if texts := list(answers.each(answers.stage, ["text", "finish_reason"])):
-        yield from alike(pl.concat(texts))
+        yield from warn_of_equal_answers(pl.concat(texts))
     thoughts = [
         answers.read("thoughts", shard)["ended"] for shard in answers.list_published("thoughts")
     ]
     if thoughts:
-        yield from cut(pl.concat(thoughts).explode())
+        yield from warn_of_closed_thoughts(pl.concat(thoughts).explode())
 
 
 def warn_of_treated(answers: Artifact) -> Iterator[str]:
@@ -142,10 +143,11 @@ def warn_of_treated(answers: Artifact) -> Iterator[str]:
             yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
 
 
-def cut(endings: pl.Series) -> Iterator[str]:
+def warn_of_closed_thoughts(endings: pl.Series) -> Iterator[str]:
     """A note if many thoughts were closed before they ended, from the ending of each thought.
 
-    >>> list(cut(pl.Series(["itself"] * 15 + ["budget"] * 4 + ["silence"])))[0].partition(";")[0]
+    >>> endings = pl.Series(["itself"] * 15 + ["budget"] * 4 + ["silence"])
+    >>> list(warn_of_closed_thoughts(endings))[0].partition(";")[0]
     '5 of 20 thoughts did not end by themselves (4 at the budget, 1 in silence)'
     """
     endings = endings.drop_nulls()
@@ -159,13 +161,13 @@ def cut(endings: pl.Series) -> Iterator[str]:
         )
 
 
-def alike(answers: pl.DataFrame) -> Iterator[str]:
+def warn_of_equal_answers(answers: pl.DataFrame) -> Iterator[str]:
     """The flaws that most of some answers (text, finish_reason) share.
 
     >>> ended = {"finish_reason": ["length"] * 5 + ["stop"] * 20}
-    >>> list(alike(pl.DataFrame({"text": ["Paris"] * 15 + ["Rome"] * 10, **ended})))
+    >>> list(warn_of_equal_answers(pl.DataFrame({"text": ["Paris"] * 15 + ["Rome"] * 10, **ended})))
     ["15 of 25 answers are the same: 'Paris'."]
-    >>> list(alike(pl.DataFrame({"text": ["", " "] * 12 + ["Oslo"], **ended})))
+    >>> list(warn_of_equal_answers(pl.DataFrame({"text": ["", " "] * 12 + ["Oslo"], **ended})))
     ['24 of 25 answers are empty.']
     """
     rows = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
@@ -212,7 +214,7 @@ def _examples(texts: pl.Series) -> str:
     return ", ".join(repr(line if len(line) <= most else f"{line[:most]}…") for line in lines)
 
 
-def differences(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
+def warn_of_server(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """How a server departed from an engine here, from the counts stored with its answers."""
     artifacts = list(answered)
     versions, missing = count_served(artifacts), _counts(artifacts, WITHOUT)
@@ -260,7 +262,7 @@ def _counts(artifacts: Iterable[Artifact], prefix: str) -> dict[str, float]:
     return {name.removeprefix(prefix): n for name, n in sorted(sums.items())}
 
 
-def leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
+def find_leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
     """Acc@1 of the prompts of each setting by the place of a right answer in them: LEAKS.
 
     A prompt counts at the first of PLACES; `n` counts answers. Of several seeds the first counts.
@@ -282,12 +284,12 @@ def leaks_table(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("model", "setting", **counts, **shares)
 
 
-def leak_notes(rows: pl.DataFrame) -> Iterator[str]:
+def warn_of_leaks(rows: pl.DataFrame) -> Iterator[str]:
     """A sentence for each setting with the answer in more than a tenth of its prompts.
 
     >>> rows = [("m", "s", place, 3 if place == "its demonstrations" else 1, 0.2, None, None)
     ...     for place in ("its demonstrations", "nowhere")]
-    >>> list(leak_notes(pl.DataFrame(rows, LEAKS, orient="row")))
+    >>> list(warn_of_leaks(pl.DataFrame(rows, LEAKS, orient="row")))
     ['m, s: 3 of 4 prompts have their answer in them; Acc@1 of the others is .2000.']
     """
     for (model, setting), group in rows.group_by("model", "setting", maintain_order=True):
@@ -302,8 +304,8 @@ def leak_notes(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def _leak_rows(branch: PastBranch) -> Iterator[tuple[object, ...]]:
-    measure = branch.how.measure
-    if measure.main_metric != ACC_AT_1.name or branch.how.ask.ability != GENERATE:
+    measure = branch.benchmark_method.measure
+    if measure.main_metric != ACC_AT_1.name or branch.benchmark_method.ask.ability != GENERATE:
         return
     prompts, matched = (branch.artifacts[stage] for stage in ("prompts", "matched"))
     if not (prompts.is_complete() and matched.is_complete()):
@@ -338,8 +340,10 @@ def _leaking_prompts(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> l
     rows = prompts_of(prompts, relation, _PROMPT_COLUMNS)
     shards = shards_of(prompts, "contexts", relation)
     contexts = pl.concat(prompts.each("contexts", shards=shards))
-    in_demonstrations = showing(rows, contexts.unique("context_id"), pairs, "object")
+    in_demonstrations = prompts_showing(rows, contexts.unique("context_id"), pairs, "object")
     return [
         pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(place=pl.lit(place))
-        for place, ids in zip(PLACES, (in_demonstrations, telling(rows, pairs)), strict=False)
+        for place, ids in zip(
+            PLACES, (in_demonstrations, prompts_telling(rows, pairs)), strict=False
+        )
     ]

@@ -17,9 +17,14 @@ import factsweep
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Completion, RefusedRequest, Request
 from factsweep.operators.errors import DecodingError
-from factsweep.pipeline.results.notes import PLACES, alike, leak_notes, leaks
 from factsweep.pipeline.results.past_runs import branches
 from factsweep.pipeline.results.report import report
+from factsweep.pipeline.results.run_warnings import (
+    PLACES,
+    find_leaks,
+    warn_of_equal_answers,
+    warn_of_leaks,
+)
 from factsweep.pipeline.runs import run as running
 from factsweep.pipeline.stages.plan import build_plan
 from tests.messages import naming
@@ -63,7 +68,9 @@ def test_alike_tells_what_most_answers_have_in_common(subtests: pytest.Subtests)
     for case, (texts, words) in cases.items():
         with subtests.test(case):
             answers = pl.DataFrame({"text": texts}, schema={"text": pl.String})
-            sentences = list(alike(answers.with_columns(finish_reason=pl.lit("stop"))))
+            sentences = list(
+                warn_of_equal_answers(answers.with_columns(finish_reason=pl.lit("stop")))
+            )
             assert len(sentences) == (words is not None)
             assert words is None or pl.Series(sentences).str.contains(words).all()
 
@@ -72,7 +79,7 @@ def test_alike_tells_that_most_answers_were_cut() -> None:
     texts = [f"a{i}" for i in range(20)]
     for n_cut, n_said in ((10, 0), (11, 1)):
         ends = ["length"] * n_cut + ["stop"] * (20 - n_cut)
-        lines = list(alike(pl.DataFrame({"text": texts, "finish_reason": ends})))
+        lines = list(warn_of_equal_answers(pl.DataFrame({"text": texts, "finish_reason": ends})))
         assert len(lines) == n_said
         assert all(re.search(naming("11 of 20", "decoding.max_tokens", "'a0'"), e) for e in lines)
 
@@ -143,7 +150,7 @@ def test_leaks_are_those_of_a_loop_over_texts(small_settings: Settings, prompt: 
         facts = loaded.facts.pairs.filter(pair_id=row["pair_id"])["objects"].item()
         place = _place(row["prompt"], [label for line in facts for label in line["labels"]])
         by_place.setdefault(place, {}).setdefault(row["pair_id"], []).append(row["correct"])
-    leaking = leaks(branches(run.results, [run.name]))
+    leaking = find_leaks(branches(run.results, [run.name]))
     if set(by_place) == {PLACES[-1]}:
         assert leaking.is_empty()
         assert "leaks" not in loaded.tables
@@ -160,7 +167,7 @@ def test_leaks_are_those_of_a_loop_over_texts(small_settings: Settings, prompt: 
         assert measured[place] == (n, pytest.approx(value))
     page = Path(run.results, run.name, "index.html").read_text()
     n_leaking = sum(n for place, (n, _) in expected.items() if place != PLACES[-1])
-    lines = list(leak_notes(leaking))
+    lines = list(warn_of_leaks(leaking))
     assert len(lines) == (n_leaking > sum(n for n, _ in expected.values()) / 10)
     assert all(f"{n_leaking:,} of" in line and line[:40] in page for line in lines)
     assert pl.read_csv(Path(run.results, run.name, "tables/leaks.csv")).height == leaking.height

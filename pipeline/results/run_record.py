@@ -40,7 +40,7 @@ TAKEN = ("seconds", "started", "cost", "spent")
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
 
 
-def record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
+def build_record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
     """The content of run.json, without secrets; `costs` has the fields TAKEN."""
     software = {"python": platform.python_version()}
     for name in _SOFTWARE:
@@ -64,7 +64,7 @@ def record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
     return dict(redact(content, secrets.collect_secrets()))
 
 
-def earlier(store: Store) -> dict[str, Any]:
+def read_earlier(store: Store) -> dict[str, Any]:
     """The content of the store's run.json; empty if it is missing or damaged."""
     try:
         return read(store)
@@ -167,7 +167,7 @@ def checksums(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def file(store: Store, name: str, content: Mapping[str, Any]) -> bytes:
+def read_file(store: Store, name: str, content: Mapping[str, Any]) -> bytes:
     """The bytes of a file of the results, checked against the checksum in their record.
 
     Raises:
@@ -187,7 +187,7 @@ def wrong_files(store: Store, content: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each file of the results that is missing or has another checksum."""
     for name in content.get("files", ()):
         try:
-            file(store, name, content)
+            read_file(store, name, content)
         except DamagedFileError as error:
             yield str(error)
 
