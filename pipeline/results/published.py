@@ -87,7 +87,7 @@ def _of_run(run: str, results: str) -> dict[str, pl.DataFrame]:
     facts.
     """
     branches = past_runs.branches(results, [run])
-    result, paper = collect_result(branches), branches[0].how.show.published
+    result, paper = collect_result(branches), branches[0].benchmark_method.show.published
     if result.published is None:
         return {}
     published, on = add_source(result.published), ["setting", "variant", "slice", "metric"]
