@@ -29,7 +29,7 @@ OLDER := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=
 KERNELS := tests/operators/engines tests/operators/metrics tests/operators/estimates
 NUMBERS := $(KERNELS) tests/pipeline/cluster tests/pipeline/machine tests/pipeline/test_encoder.py tests/pipeline/test_run.py
 
-.PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format docs sweep plan status verify nightly chaos \
+.PHONY: help setup demo test quick doctest test-rest test-narrow test-all check format docs sweep plan rehearse status verify nightly chaos \
 	bench clean need-model
 
 help:  ## List the targets
@@ -87,6 +87,9 @@ sweep: need-model setup  ## Run a sweep of the paper: MODEL=llama3-8b [BENCHMARK
 
 plan: need-model setup  ## Say what that sweep would compute, and what is complete already
 	@$(BIN)/factsweep plan $(sweep_arguments)
+
+rehearse: need-model setup  ## Run that sweep with made-up answers, without GPU, weights or network: one kill, one resume
+	@$(BIN)/factsweep rehearse model=$(MODEL) benchmark=$(BENCHMARK) sweep=paper $(ARGS)
 
 status: need-model setup  ## Say how far that sweep is
 	@$(BIN)/factsweep status $(sweep_arguments)

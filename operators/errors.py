@@ -3,6 +3,7 @@
 FactsweepError            exit code 1: the run failed
 ├── InputError            exit code 2: wrong input; the message names it and the fix
 │   ├── DamagedFileError  a published or given file cannot be read
+│   ├── NotAtHandError    the hub does not answer, and a file of a model is not in its cache
 │   ├── ArtifactHeldError another driver holds the artifact
 │   └── UnavailableError  exit code 75: a store does not answer for now; the same run may succeed
 ├── DecodingError         too many prompts have no answer
@@ -34,6 +35,10 @@ class DamagedFileError(InputError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class NotAtHandError(InputError):
+    """The hub does not answer, and a file of a model is not in its cache."""
 
 
 class ArtifactHeldError(InputError):

@@ -128,7 +128,12 @@ def check_weights(run: Run, model: Model) -> None:
 
 
 def check_build(run: Run) -> None:
-    """Refuse a CPU build on machines with GPUs."""
+    """Refuse a CPU build on machines with GPUs, and a real engine for a model without weights."""
+    if run.model.source == "absent" and run.engine.name != "fake":
+        raise InputError(
+            f"model={run.model.name} has no weights here (model.source=absent), for plans and "
+            "rehearsals alone; leave model.source out."
+        )
     if run.device == "cuda" and (built := run.engine.cpu_build()) is not None:
         raise InputError(
             f"cluster.device=cuda, and {built} is installed here, which computes on CPUs alone; "

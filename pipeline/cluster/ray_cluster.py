@@ -108,6 +108,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
                 ray.init(
                     address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                     num_cpus=None if run.cluster.address else run.cluster.num_cpus,
+                    num_gpus=_pretended_gpus(run),
                     include_dashboard=False if run.cluster.address is None else None,
                     _temp_dir=None if folder is None else str(folder),
                     log_to_driver=False,
@@ -134,6 +135,13 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
                 ) from error
         else:
             return
+
+
+def _pretended_gpus(run: Run) -> int | None:
+    """The GPUs that a rehearsal needs for all engines; null: those of this machine."""
+    if run.model.source != "absent" or run.cluster.address:
+        return None
+    return gpus_per_engine(run) * sets_of_gpus(run, run.model.replicas.max)
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 Configuration is given as on the command line, or by keyword: `run("seed=1")` is `run(seed=1)`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from factsweep.operators.errors import NotAtHandError
 from factsweep.pipeline.config.folders import groups
 from factsweep.pipeline.config.literal_overrides import quote, types_of
 from factsweep.pipeline.config.run import Run
@@ -42,7 +43,24 @@ def plan(*overrides: str, **fields: object) -> Planned:
     Raises:
         InputError: an argument is wrong.
     """
-    return forecast_of(settings(format_overrides(*overrides, **fields)))
+    words = format_overrides(*overrides, **fields)
+    try:
+        return forecast_of(settings(words))
+    except NotAtHandError:
+        return plan_absent(words)
+
+
+def plan_absent(overrides: Sequence[str]) -> Planned:
+    """The approximate plan of a model whose files are not at hand: from its configuration alone.
+
+    Raises:
+        InputError: an argument is wrong.
+    """
+    overrides = [*overrides, "model.source=absent"]
+    run = settings(overrides)
+    # Several GPUs are asked for, which are elsewhere.
+    is_elsewhere = run.model.tensor_parallel > 1 and run.cluster.device == "auto"
+    return forecast_of(settings([*overrides, "cluster.device=cuda"]) if is_elsewhere else run)
 
 
 def forecast_of(settings: Run) -> Planned:

@@ -11,17 +11,28 @@ from importlib import metadata
 import argcomplete
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
-from factsweep.pipeline.commands import artifacts, build, compare, data, run, study
+from factsweep.pipeline.commands import artifacts, build, compare, data, rehearsal, run, study
 from factsweep.pipeline.commands.arguments import Parser, add_words
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.machine.streams import OutputError
 
-_VERBS = (run, study, compare, build, data, artifacts)
+_VERBS = (run, rehearsal, study, compare, build, data, artifacts)
 _GROUPS = {
     "measure": (
-        *("doctor", "run", "study", "launch", "plan", "status", "prefetch", "prompts", "score"),
+        *(
+            "doctor",
+            "run",
+            "study",
+            "launch",
+            "plan",
+            "rehearse",
+            "status",
+            "prefetch",
+            "prompts",
+            "score",
+        ),
     ),
     "read what was measured": ("compare", "report", "export", "published"),
     "every night": ("nightly", "baseline"),

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from factsweep.operators.errors import InputError, StoppedError, printable
+from factsweep.operators.errors import InputError, NotAtHandError, StoppedError, printable
 from factsweep.operators.wording import count
 from factsweep.pipeline.commands.arguments import (
     ENCODED,
@@ -159,13 +159,16 @@ def _settings(args: argparse.Namespace) -> "Run":
 def _plan(args: argparse.Namespace) -> int:
     from factsweep.pipeline.commands import api
 
-    settings = _settings(args)
     if args.calibrate:
         from factsweep.pipeline.runs.calibration import calibrate
 
-        for line in calibrate(settings):
+        for line in calibrate(_settings(args)):
             print(line)
-    print(fit_to_terminal(str(api.forecast_of(settings))))
+    try:
+        planned = api.forecast_of(_settings(args))
+    except NotAtHandError:
+        planned = api.plan_absent(args.overrides)
+    print(fit_to_terminal(str(planned)))
     return 0
 
 

@@ -64,7 +64,7 @@ class Model:
         Literal["decoder", "encoder"],
         NoNumber("it chooses the benchmark's method, which is part of a recipe"),
     ]
-    source: InRecipe[Literal["hub", "package", "path", "endpoint"]]
+    source: InRecipe[Literal["hub", "package", "path", "endpoint", "absent"]]
     id: InRecipe[Text]
     revision: InRecipe[AnyText]
     endpoint: InRecipeIfGiven[Text]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from factsweep.operators.engines.vllm import source as vllm_source
-from factsweep.operators.errors import InputError, input_errors, reason
+from factsweep.operators.errors import InputError, NotAtHandError, input_errors, reason
 from factsweep.operators.wording import count
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_folder
@@ -36,6 +36,7 @@ OPEN: Mapping[str, Any] = {
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _PACKED = ("I32", "U8")
 _HUB_S = 10.0
+_SIZE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])\b")  # 8b, 0.5b, 410m, 8x7b
 _FOLDER = re.compile(r"~?/|\.\.?/")
 
 # A GPU holds its part of the weights, its part of the cache for `_TOKENS` tokens (256 prompts of
@@ -120,7 +121,9 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
     if fields["source"] == "path" and Path(fields["id"]).is_dir():
         is_loaded = (fields["engine"] or {}).get("load_format") != "dummy"
         check_folder(Path(fields["id"]), needs_weights=is_loaded)
-    if fields["source"] != "package" and any(fields[name] is None for name in _READ):
+    if fields["source"] == "absent":
+        _size_by_name(fields)
+    elif fields["source"] != "package" and any(fields[name] is None for name in _READ):
         with input_errors(f"the config.json of model={fields['id']}", f"repair it, or {_GIVE}"):
             _read(fields, cluster)
     width = bytes_per_number(fields["dtype"], cluster["device"], lambda: None)
@@ -129,6 +132,26 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
         fields["tensor_parallel"] = tensor_parallel(fields, cluster, MemoryNeed(weights, 0.0))
     check_shared(fields, cluster, weights)
     return fields
+
+
+def _size_by_name(fields: dict[str, Any]) -> None:
+    """Fill in the unset fields of a model without files: its size by its name.
+
+    Names round down: models of `8b` have 8.03 to 8.2 billion parameters.
+    """
+    if fields["billions_of_parameters"] is None:
+        parts = _SIZE.search(f"{fields['id']} {fields['name']}".lower())
+        if parts is None:
+            raise InputError(
+                f"the size of model={fields['name']} is not at hand; give "
+                "model.billions_of_parameters."
+            )
+        experts, number, unit = parts.groups()
+        billions = float(number) * (1 if unit == "b" else 1e-3) * 1.03
+        shared = 0.8 if experts else 1  # by the experts of a mixture, about
+        fields["billions_of_parameters"] = round(billions * int(experts or 1) * shared, 3)
+    fields["architecture"] = fields["architecture"] or "decoder"
+    fields["max_model_len"] = fields["max_model_len"] or _LONGEST
 
 
 def _last_part(path: str) -> str:
@@ -173,12 +196,13 @@ def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
 def _config(source: _Source) -> Any:
     from transformers import AutoConfig
 
+    is_silent = source.revision is not None and not _hub_answers(source)
     try:
         return AutoConfig.from_pretrained(
             source.id,
             revision=source.revision,
             trust_remote_code=source.trust_remote_code,
-            local_files_only=source.revision is not None and not _hub_answers(source),
+            local_files_only=is_silent,
         )
     except Exception as error:
         problem = reason(error)
@@ -186,7 +210,8 @@ def _config(source: _Source) -> Any:
             problem = "it is code of its own: read it, then pass model.trust_remote_code=true"
         is_folder = source.revision is None
         fix = "check the file" if is_folder else "check the id, the network and HF_TOKEN"
-        raise InputError(
+        kind = NotAtHandError if is_silent else InputError
+        raise kind(
             f"the config.json of model={source.id} cannot be read ({problem}); {fix}, or {_GIVE}."
         ) from error
 
@@ -380,8 +405,18 @@ def gpu_bytes(name: str | None) -> float | None:
         return None if mib is None else mib * 2.0**20
     if gigabytes := re.search(r"(\d+)\s?Gi?B", name):
         return float(gigabytes[1]) * 1e9
-    types = re.findall(r"[A-Z]*\d+", name)
-    return next((_GB[kind] * 1e9 for kind in types if kind in _GB), None)
+    kind = gpu_kind(name)
+    return None if kind is None else _GB[kind] * 1e9
+
+
+def gpu_kind(name: str) -> str | None:
+    """The kind of a GPU in its name.
+
+    >>> gpu_kind("NVIDIA A100-SXM4-80GB"), gpu_kind("h100"), gpu_kind("some GPU")
+    ('A100', 'H100', None)
+    """
+    types = re.findall(r"[A-Z]*\d+", name.upper())
+    return next((kind for kind in types if kind in _GB), None)
 
 
 def quantisation_of(config: Mapping[str, Any]) -> Mapping[str, Any]:

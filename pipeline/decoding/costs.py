@@ -1,7 +1,7 @@
 """The costs of a run, and the predicted costs of a plan.
 
-Time is predicted from the same hardware and, for engines, the same model and dtype; it is never
-scaled from one model to another. Rates are in:
+Time is predicted from the same hardware and, for engines, the same model and dtype. If these were
+never measured, it is a wide range (`rough_rates.py`). Rates are in:
 
 data_catalog/rates.csv          measured on the machines it names; ships with factsweep
 <store>/rates/<run>.json        measured by the runs of a store, one file per run
@@ -25,6 +25,7 @@ from factsweep.pipeline.cluster.hardware import gpus_per_engine, hardware
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.decoding.rough_rates import rough_seconds
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.machine.software import commit
@@ -54,9 +55,10 @@ SPENT: Mapping[str, pl.DataType] = schema("""
 _FURTHEST = 100
 
 # One row per stage and setting: predicted costs; `basis` is the rate and where it was measured.
+# Without a measured rate, `seconds` is null, and `least` and `most` are rough.
 PREDICTED: Mapping[str, pl.DataType] = schema("""
     stage text, setting text, answers int, seconds float, gpu_hours float, core_hours float,
-    bytes float, basis text
+    bytes float, basis text, least float, most float
 """)
 
 
@@ -77,7 +79,7 @@ class PlanHardware:
 
 def load_rates(plan: Plan) -> pl.DataFrame:
     """All measured rates, with those of this run so far; one row per artifact."""
-    shipped = pl.read_csv((folders.CATALOG / "rates.csv").read_bytes(), schema_overrides=SPENT)
+    shipped = load_shipped_rates().drop("billions")
     own_rows = [
         _of_engine(branch, artifact, most=_ENOUGH)
         for branch in plan.branches
@@ -87,6 +89,12 @@ def load_rates(plan: Plan) -> pl.DataFrame:
     tables = [*_read_tables(Store(str(home()))), *_read_tables(plan.store)]
     rows = pl.concat([pl.DataFrame(own_rows, schema=SPENT), *tables, shipped], how="diagonal")
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)
+
+
+def load_shipped_rates() -> pl.DataFrame:
+    """The rates that ship with factsweep, with the billions of parameters of their models."""
+    types = {**SPENT, "billions": pl.Float64()}
+    return pl.read_csv((folders.CATALOG / "rates.csv").read_bytes(), schema_overrides=types)
 
 
 def _read_tables(store: Store) -> Iterator[pl.DataFrame]:
@@ -124,7 +132,8 @@ def write_rates(store: Store, rows: pl.DataFrame, source: str) -> None:
 
 def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     """The predicted costs of work, by measured rates or by `cluster.answers_per_s`."""
-    run, costs = plan.run, predict(work, load_rates(plan), resolve_place(plan.run))
+    run, place = plan.run, resolve_place(plan.run)
+    costs = _with_ranges(run, place, predict(work, load_rates(plan), place))
     if not (rate := run.cluster.answers_per_s):
         return costs
     seconds = pl.col("answers") / rate
@@ -140,22 +149,48 @@ def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _with_ranges(run: Run, place: PlanHardware, costs: pl.DataFrame) -> pl.DataFrame:
+    """The costs, with a range of time for each stage of an engine that was never measured."""
+    billions, tables = run.model.billions_of_parameters, run.method.ask.ability.tables
+    if billions is None or run.engine.hardware is not None:  # of a server, or of the fake engine
+        return costs
+    rows = []
+    for row in costs.iter_rows(named=True):
+        if row["seconds"] is None and row["stage"] in tables:
+            rough = rough_seconds(
+                load_shipped_rates(), row["stage"], billions, place.engine, place.gpus, place.cores
+            )
+            if rough is not None:
+                ends = (rough.most, rough.least)
+                slow, fast = (f"{float(f'{1 / seconds:.2g}'):,g}" for seconds in ends)
+                row |= {
+                    "least": rough.least * row["answers"],
+                    "most": rough.most * row["answers"],
+                    "basis": f"about {slow} to {fast} answers/s, scaled from {rough.source}",
+                }
+        rows.append(row)
+    return pl.DataFrame(rows, schema=PREDICTED)
+
+
 def describe_unmeasured(run: Run, stages: Sequence[str]) -> str:
     """A sentence: these stages were never measured, and the fix."""
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
+    engine = resolve_place(run).engine
+    place = engine if engine != processor.UNKNOWN_GPU else "GPUs (cluster.hardware=H100 names them)"
     return (
-        f"{', '.join(stages)} of {run.model.name}{computed} were never measured on "
-        f"{resolve_place(run).engine}; measure a minute of them with `factsweep plan … "
-        "--calibrate`, or give cluster.answers_per_s=<of one replica>"
+        f"{', '.join(stages)} of {run.model.name}{computed} were never measured on {place}; "
+        "measure a minute of them with `factsweep plan … --calibrate`, or give "
+        "cluster.answers_per_s=<of one replica>"
     )
 
 
 def resolve_place(run: Run) -> PlanHardware:
-    """The hardware of a plan: `cluster.hardware`, or else this machine."""
+    """The hardware of a plan: `cluster.hardware`, the GPUs of Slurm, or else this machine."""
     dtype = run.model.computed_in
-    if run.cluster.hardware is not None:
+    name = run.cluster.hardware or getattr(run.cluster.launch, "gpu_type", None)
+    if name is not None:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
-        return PlanHardware(run.cluster.hardware, gpus, None, processor.cpu(), dtype)
+        return PlanHardware(name, gpus, None, processor.cpu(), dtype)
     hardware_here = hardware(run)
     return PlanHardware(
         hardware_here.name, hardware_here.gpus, hardware_here.cores, processor.cpu(), dtype

@@ -149,6 +149,11 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
     return f"the hub did not give {name} at {revision} ({reason(error)}); {fix}."
 
 
+def is_silent(error: Exception) -> bool:
+    """Whether the hub did not answer at all."""
+    return _status(_cause(error)) is None
+
+
 def _retry(call: Callable[[], T], say: Say) -> T:
     """The result of a call that is repeated after a rate limit.
 

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from factsweep.operators.errors import InputError, input_errors, reason
+from factsweep.operators.errors import InputError, NotAtHandError, input_errors, reason
 from factsweep.operators.prompts.estimate import Estimate
 from factsweep.operators.wording.redaction import texts
 from factsweep.pipeline.config.folders import home
@@ -20,6 +20,7 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_pointers, check_tokenizer
 from factsweep.pipeline.config.model_metadata import headers
 from factsweep.pipeline.config.recipe import in_recipe
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import digests, hub
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.software import versions
@@ -63,7 +64,7 @@ def resolve_dtype(model: Model, device: str) -> Model:
 
     def stored_dtype() -> str | None:
         """The type of the weights in the checkpoint; null where they are quantised."""
-        if model.source == "package":
+        if model.source in ("package", "absent"):
             return None
         from transformers import PreTrainedConfig
 
@@ -93,6 +94,7 @@ def resolve(model: Model) -> Weights:
         "package": _resolve_packaged,
         "path": _at_path,
         "endpoint": _resolve_served,
+        "absent": _absent,
     }
     weights = sources[model.source](model)
     weights = replace(weights, content={**weights.content, **_digest_attachments(model)})
@@ -126,6 +128,17 @@ def _resolve_served(model: Model) -> Weights:
     else:
         tokenizer, _ = hub_commit(model.tokenizer, "main")
     return Weights(model, model.revision, {"tokenizer": tokenizer})
+
+
+def _absent(model: Model) -> Weights:
+    """No weights, and a stand-in for the tokenizer: for plans and rehearsals."""
+    stand_in = _stand_in()
+    return Weights(model, "absent", {"tokenizer": f"{stand_in.id} {stand_in.revision}"})
+
+
+def _stand_in() -> Model:
+    """The model whose tokenizer stands in: it is installed with factsweep."""
+    return resolve_dtype(load(["model=smollm2-135m"]).model, "cpu")
 
 
 def verify(weights: Weights) -> None:
@@ -231,7 +244,8 @@ def hub_commit(name: str, revision: str) -> tuple[str, bool]:
                 name, revision=revision, local_files_only=True, allow_patterns="config.json"
             )
         except LocalEntryNotFoundError:
-            raise InputError(hub.refusal(error, name, revision, fix)) from error
+            kind = NotAtHandError if hub.is_silent(error) else InputError
+            raise kind(hub.refusal(error, name, revision, fix)) from error
         return Path(cached).name, True
 
 
@@ -250,6 +264,8 @@ def tokenizer(weights: Weights) -> Any:
         InputError: the model has none, one that cannot be loaded, or another than was planned with.
     """
     model = weights.model
+    if model.source == "absent":
+        return _with_template(tokenizer(resolve(_stand_in())), model)
     if model.source != "endpoint":
         folder, revision = location(weights), weights.revision if model.source == "hub" else None
         is_folder = model.source != "hub"
@@ -264,13 +280,18 @@ def tokenizer(weights: Weights) -> Any:
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):
-        tokenizer = _reader(weights, folder).from_pretrained(
+        loaded = _reader(weights, folder).from_pretrained(
             folder, revision=revision, trust_remote_code=model.trust_remote_code
         )
-        if model.chat_template_text is not None:
-            tokenizer.chat_template = model.chat_template_text
-        tokenizer("a")  # only encoding a text fails over a field of the wrong kind
+        _with_template(loaded, model)
+        loaded("a")  # only encoding a text fails over a field of the wrong kind
     verify(weights)  # the files are the planned ones
+    return loaded
+
+
+def _with_template(tokenizer: Any, model: Model) -> Any:
+    if model.chat_template_text is not None:
+        tokenizer.chat_template = model.chat_template_text
     return tokenizer
 
 

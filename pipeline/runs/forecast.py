@@ -252,6 +252,11 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     computed = f" in {run.model.computed_in}" if run.model.computed_in else ""
     table = f"; {run.table}" if run.table else ""
     yield f"{run.name}: {model} on {run.benchmark.name}{computed}{table}"
+    if run.model.source == "absent":
+        yield (
+            "approximate     the tokenizer is not at hand: tokens are counted with another one "
+            f"({plan.weights.content['tokenizer']}), and earlier answers are not looked for"
+        )
     yield _model_line(run)
     yield from (f"warning: {sentence}" for sentence in warnings(plan))
     for figures in forecasts if run.budget is not None else ():
@@ -411,14 +416,30 @@ def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     engines = costs.join(work.drop_nulls("model"), on=["stage", "setting"], how="semi")
     if engines.is_empty():
         return "time            nothing is left to decode; the rest needs no engine"
-    timed = engines.drop_nulls("seconds")
+    timed, replicas = engines.drop_nulls("seconds"), most_engines(run)
     never = sorted(set(engines.filter(pl.col("seconds").is_null())["stage"]))
     fix = describe_unmeasured(run, never)
-    if timed.is_empty() and never:
+    rough = engines.drop_nulls("least")
+    if timed.height + rough.height < engines.height:
         return f"time            unknown: {fix}"
+    if never:
+        known = float(timed["seconds"].sum())
+        least, most = ((known + float(rough[end].sum())) / replicas for end in ("least", "most"))
+        span = about(least, most)
+        return f"time            {span} of decoding with {replicas} replicas: {fix}"
     gpu_hours, core_hours = timed["gpu_hours"].sum(), timed["core_hours"].sum()
     hours = f"{gpu_hours:.2f} GPU-hours" if gpu_hours else f"{core_hours:.2f} core-hours"
-    replicas = most_engines(run)
     wall = clock(float(timed["seconds"].sum()) / replicas)
-    time = f"time            {wall} of decoding with {replicas} replicas, {hours}"
-    return f"{time}, without unknown stages: {fix}" if never else time
+    return f"time            {wall} of decoding with {replicas} replicas, {hours}"
+
+
+def about(least: float, most: float) -> str:
+    """A range of seconds in words, to two digits.
+
+    >>> about(700, 2400), about(9000, 180_000), about(10**6, 10**7)
+    ('about 12 to 40 minutes', 'about 2.5 to 50 hours', 'about 12 to 120 days')
+    """
+    units = ((120, 1, "seconds"), (7200, 60, "minutes"), (200_000, 3600, "hours"))
+    size, name = next(((s, n) for limit, s, n in units if most <= limit), (86_400, "days"))
+    low, high = (f"{float(f'{seconds / size:.2g}'):g}" for seconds in (least, most))
+    return f"about {low} to {high} {name}"

@@ -22,6 +22,7 @@ from factsweep.pipeline.decoding.costs import (
     cost_table,
     predict,
 )
+from factsweep.pipeline.decoding.rough_rates import Range, rough_seconds
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import run
@@ -283,3 +284,26 @@ def test_cost_table_adds_up_blocks_and_keeps_the_unknown_apart() -> None:
     assert by_stage["generations"]["answers"] == "200"
     assert by_stage["generations"]["engine-hours"] == f"{20 / 3600:.4f}"
     assert by_stage["matched"]["core-hours"] is None
+
+
+def _rough(billions: float, hardware: str, gpus: int = 1, stage: str = "generations") -> Range:
+    cores = None if gpus else 2
+    rough = rough_seconds(costs.load_shipped_rates(), stage, billions, hardware, gpus, cores)
+    assert rough is not None
+    return rough
+
+
+def test_rough_range_holds_what_was_measured_and_grows_with_the_model() -> None:
+    rates = costs.load_shipped_rates().filter(stage="generations")
+    for row in rates.iter_rows(named=True):
+        least, most, _ = _rough(row["billions"], row["hardware"], row["gpus"])
+        assert least < row["seconds"] / row["answers"] < most
+    small, large = _rough(8, "NVIDIA H100 80GB"), _rough(70, "NVIDIA H100 80GB", gpus=4)
+    assert small.least < large.least
+    assert large.most < _rough(70, "A40", gpus=4).most < _rough(70, "EPYC", gpus=0).least
+
+
+def test_rough_range_of_an_unknown_gpu_is_that_of_the_kinds_that_fit() -> None:
+    unknown = _rough(70, processor.UNKNOWN_GPU, gpus=4)
+    ends = [_rough(70, name, gpus=4) for name in ("H100", "A40")]  # not H200: two would do
+    assert unknown[:2] == (ends[0].least, ends[1].most)

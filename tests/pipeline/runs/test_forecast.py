@@ -1,6 +1,7 @@
 """plan: a run does as its forecast says."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -153,6 +154,16 @@ def test_lines_nothing_measured_say_what_to_do(small_settings: Settings) -> None
     *_, last = lines(*forecast(small_settings()))
     assert last.startswith("time            unknown: canary, generations, samples of tiny")
     assert "`factsweep plan … --calibrate`" in last
+
+
+def test_lines_never_measured_here_is_a_range_of_time(small_settings: Settings) -> None:
+    """A model of a size has a time on hardware where nothing of it was measured."""
+    size = ["decoding.engine=vllm", "model.billions_of_parameters=70", "cluster.hardware=A40"]
+    *_, last = lines(*forecast(small_settings(*size, "model.tensor_parallel=4")))
+    assert re.match(
+        r"time            about [\d.]+ to \d+ (seconds|minutes) of decoding with 1", last
+    )
+    assert "were never measured on A40; measure a minute of them" in last
 
 
 def test_lines_finished_run_has_nothing_left(finished: Plan) -> None:

@@ -1,0 +1,95 @@
+"""Rough seconds per answer of a model that was never measured on its hardware: a range.
+
+The shipped rates are scaled by the parameters that a GPU or core holds, and by the GPU's speed.
+No answer of a GPU takes less than the fastest measured one: engines spend that on scheduling.
+"""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from factsweep.pipeline.config.model_metadata import gpu_bytes, gpu_kind
+from factsweep.pipeline.machine.processor import UNKNOWN_GPU
+
+# Dense 16-bit TFLOPS and TB/s of memory. Source: NVIDIA's data sheets.
+_POWERS = {
+    "B200": (2250, 8.0),
+    "H200": (989, 4.8),
+    **dict.fromkeys(("H100", "H800"), (989, 3.35)),
+    "A100": (312, 1.6),
+    "L40": (181, 0.86),
+    "A40": (150, 0.70),
+    "A6000": (155, 0.77),
+    "4090": (165, 1.0),
+    "3090": (71, 0.94),
+    "A10": (125, 0.60),
+    "L4": (121, 0.30),
+    "V100": (125, 0.90),
+    "T4": (65, 0.32),
+    "P100": (21, 0.73),
+}
+_SPREAD = 2.0  # either way: other prompts, settings and versions
+_FILLED = 0.8  # of a GPU's memory, by weights
+_USUAL = "generations"
+
+
+class Range(NamedTuple):
+    """The least and the most seconds of an answer, and the rates that they were scaled from."""
+
+    least: float
+    most: float
+    source: str
+
+
+def rough_seconds(
+    shipped: pl.DataFrame, stage: str, billions: float, hardware: str, gpus: int, cores: int | None
+) -> Range | None:
+    """The range of a stage on so many GPUs, or else on cores; null if nothing like it is shipped.
+
+    `shipped` are rows of data_catalog/rates.csv: those of `pipeline.decoding.costs.SPENT`, with
+    `billions` of parameters.
+    """
+    rows = shipped.drop_nulls(["model", "billions"]).filter(pl.col("answers") > 0)
+    rows = rows.with_columns(each=pl.col("seconds") / pl.col("answers"))
+    on_cores = rows.filter(gpus=0)
+    if gpus and (gpu_kind(hardware) or hardware == UNKNOWN_GPU):
+        speeds, usual = _speeds(hardware, gpus, billions), rows.filter(pl.col("gpus") > 0)
+        share, held = billions / gpus, pl.col("billions") / pl.col("gpus")
+    else:
+        speeds, usual, share, held = [1.0], on_cores, billions, pl.col("billions")
+        if cores is not None:
+            share, held = billions / cores, held / pl.col("cores")
+    usual = usual.filter(stage=_USUAL).with_columns(held=held)
+    if usual.is_empty() or not speeds:
+        return None
+    least = min(usual["each"]) if max(usual["gpus"]) else 0.0
+    # The largest model scales best: little of its time is spent on scheduling.
+    largest = usual.filter(pl.col("held") == pl.col("held").max())
+    times = [
+        max(each * share / held_there / speed, least) * _relative(on_cores, stage)
+        for each, held_there in largest.select("each", "held").iter_rows()
+        for speed in speeds
+    ]
+    machines = " and ".join(sorted(set(largest["hardware"])))
+    source = f"{largest['model'][0]} on {machines}"
+    return Range(min(times) / _SPREAD, max(times) * _SPREAD, source)
+
+
+def _relative(on_cores: pl.DataFrame, stage: str) -> float:
+    """How many times the seconds of a usual answer one of the stage takes; 1 if unknown."""
+    both = (on_cores.filter(stage=name)["each"].mean() for name in (stage, _USUAL))
+    of_stage, usual = both
+    return of_stage / usual if isinstance(of_stage, float) and isinstance(usual, float) else 1.0
+
+
+def _speeds(hardware: str, gpus: int, billions: float) -> list[float]:
+    """The speeds of a GPU beside an H200, by sums and by memory.
+
+    An unknown GPU is any that holds its part of the model, where half as many would not.
+    """
+    kind, need = gpu_kind(hardware), 2e9 * billions / gpus / _FILLED
+    kinds = [kind] if kind else [name for name in _POWERS if need <= (gpu_bytes(name) or 0)]
+    if kind is None and gpus > 1:
+        kinds = [name for name in kinds if (gpu_bytes(name) or 0) < 2 * need] or kinds
+    flops, bandwidth = _POWERS["H200"]
+    return [s for k in kinds for s in (_POWERS[k][0] / flops, _POWERS[k][1] / bandwidth)]
