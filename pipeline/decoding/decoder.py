@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -247,8 +247,9 @@ class Decoder:
             return DecodingError(f"{error} The last one died of {last}.") if last else error
         if isinstance(error, FactsweepError):
             return error
-        sys.stderr.write(hidden_traceback())
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stderr.write(hidden_traceback())
+            sys.stderr.flush()
         log = root_cause.find_own_log()
         with self._telling:
             # The call for the other shard returns the same error: if it ended this process, the
@@ -315,8 +316,9 @@ class Decoder:
         os._exit(code)
 
     def _log(self, item: Work, action: str) -> None:
-        sys.stderr.write(f"{logs.line(f'{self._place} {action} shard {item.name}')}\n")
-        sys.stderr.flush()
+        with suppress(OSError):  # the disk of Ray's logs is full
+            sys.stderr.write(f"{logs.line(f'{self._place} {action} shard {item.name}')}\n")
+            sys.stderr.flush()
 
     def _stop(self, _signal: int, _frame: object) -> None:
         self._stopping = True
