@@ -81,6 +81,7 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     There a callback may lose it (pydantic compiles patterns in one), or turn it into another error
     (OmegaConf fails on half a configuration). `__del__` loses it, too.
     """
+    signal.setitimer(signal.ITIMER_REAL, 0)  # Ray's C++ library would abort after a SIGTERM
     modules, functions = [], set()
     while frame is not None:
         modules.append(str(frame.f_globals.get("__name__")))

@@ -79,23 +79,34 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
 
 
 def _end_ray() -> None:
-    """Disconnect from Ray, and end one that was started here; SIGTERM keeps its handler.
-
-    Ray's C++ library removes the handler long before Ray's processes have ended.
-    """
+    """Disconnect from Ray, and end one that was started here."""
     import ray
     from ray._private.state import state
 
-    handler = signal.getsignal(signal.SIGTERM)
     disconnect = state.disconnect
+    with _sigterm_handled() as restore_handler:
+
+        def restore_and_disconnect() -> None:  # long before Ray's processes have ended
+            restore_handler()
+            disconnect()
+
+        with _replace_attributes({(state, "disconnect"): restore_and_disconnect}):
+            ray.shutdown()
+
+
+@contextmanager
+def _sigterm_handled() -> Iterator[Callable[[], None]]:
+    """Keep the handler of SIGTERM: Ray's C++ library replaces it, and removes it at the end."""
+    handler = signal.getsignal(signal.SIGTERM)
 
     def restore_handler() -> None:
         if handler is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
-        disconnect()
 
-    with _replace_attributes({(state, "disconnect"): restore_handler}):
-        ray.shutdown()
+    try:
+        yield restore_handler
+    finally:
+        restore_handler()
 
 
 def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None:
@@ -104,7 +115,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
 
     for tries in range(_TRIES, 0, -1):
         try:
-            with single_machine_options():
+            with single_machine_options(), _sigterm_handled():
                 ray.init(
                     address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                     num_cpus=None if run.cluster.address else run.cluster.num_cpus,

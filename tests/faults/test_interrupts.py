@@ -80,7 +80,7 @@ PHASES: tuple[Phase, ...] = (
     ("kill", "number", "phases"),
     [
         (os.killpg, signal.SIGINT, (all_is_answered,)),
-        (os.kill, signal.SIGTERM, (lease_is_taken, results_are_written)),
+        (os.kill, signal.SIGTERM, (lease_is_taken, engines_answer, results_are_written)),
         pytest.param(os.killpg, signal.SIGINT, PHASES, marks=pytest.mark.chaos),
         pytest.param(os.kill, signal.SIGTERM, PHASES, marks=pytest.mark.chaos),
     ],
