@@ -82,17 +82,21 @@ def _write(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str]:
         write_report(store, result.report)
         print("\n" * bool(outcomes), end="")
         names = f"{pair.names[1]} against {pair.names[0]} on {pair.first.benchmark}"
-        print(f"{names}: {result.paired}\n")
-        for line in pair.prompt_differences:
-            print(f"asked differently: {line}")
-        for line in pair.departures:
-            print(f"(!) differs in more than model, setting and seed: {line}")
-        print(fit_to_terminal(markdown(result.report.tables["headline"])))
-        print(f"{result.p_note}\n")
-        print(fit_to_terminal(markdown(result.report.tables["moves"])))
-        print(result.conclusion)
-        print(lost_and_gained(result.lost_facts, result.n_gained))
-        print(f"tables, facts gained and lost, figure, raw numbers: {store.where()}/")
+        lines = [
+            f"{names}: {result.paired}\n",
+            *(f"asked differently: {line}" for line in pair.prompt_differences),
+            *(
+                f"(!) differs in more than model, setting and seed: {line}"
+                for line in pair.departures
+            ),
+            fit_to_terminal(markdown(result.report.tables["headline"])),
+            f"{result.p_note}\n",
+            fit_to_terminal(markdown(result.report.tables["moves"])),
+            result.conclusion,
+            lost_and_gained(result.lost_facts, result.n_gained),
+            f"tables, facts gained and lost, figure, raw numbers: {store.where()}/",
+        ]
+        print("\n".join(lines))
         outcomes.add(result.verdict.outcome)
     drop_reports(Store(out), besides=folders)
     return outcomes
