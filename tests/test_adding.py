@@ -30,6 +30,7 @@ from factsweep.operators.tables.belief import headline
 answers = pl.DataFrame({
     "relation_id": ["P1"] * 2, "pair_id": ["t1", "t2"], "template_id": ["a"] * 2,
     "key": ["\\x1fguitar\\x1f", None], "n_lemmas": [1, 0], "correct": [True, False],
+    "text": [" guitar", ""],
 })
 failed = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
 condensed = condense(answers)
@@ -38,10 +39,10 @@ rows = answer_rows(condensed.counts(failed), estimates)
 run = {"model": "m", "benchmark": "b", "setting": "zero-shot"}
 metrics = rows.with_columns(pl.lit(text).alias(name) for name, text in run.items())
 method = METHODS["belief"]
-print(*method.show.card(metrics).filter(metric="empty").row(0))
-print(*headline(metrics).select("one-word", "empty", "oracle").row(0))
-print(terms_of(["empty"], method.measure.metrics)["empty"].meaning)
-print(higher_is_better(method.measure.metrics)["empty_ratio"])
+print(*method.show.card(metrics).filter(metric="length").row(0))
+print(*headline(metrics).select("one-word", "length", "oracle").row(0))
+print(terms_of(["length"], method.measure.metrics)["length"].meaning)
+print("answer_length" in higher_is_better(method.measure.metrics))
 """
 
 
@@ -177,6 +178,7 @@ def test_page_names_every_recipe_that_is_followed() -> None:
     titles = (
         "A model",
         "Answers from another system",
+        "Scores of candidates",
         "A data set",
         "Another format",
         "A metric",
@@ -212,6 +214,21 @@ def test_answers_of_another_system_are_scored(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_candidates_scored_by_another_system_are_measured(tmp_path: Path) -> None:
+    outcome = follow("Scores of candidates", tmp_path, ROOT)
+    written, _, card = outcome.printed
+    assert (outcome.new, written) == (["scores.py"], "candidates.jsonl: 2,739 prompts\n")
+    metrics = pl.read_parquet(tmp_path / "results/short/metrics.parquet")
+    values = dict(
+        metrics.filter(pl.col("slice").is_null(), pl.col("variant").is_null(), setting="statement")
+        .select("metric", "value")
+        .iter_rows()
+    )
+    assert 0 < values["accuracy"] < values["mrr"] < 1
+    assert "accuracy of a" in card
+
+
+@pytest.mark.slow
 def test_data_set_of_rows_is_read_and_described(tmp_path: Path) -> None:
     outcome = follow("A data set", tmp_path, ROOT)
     yaml_files = [f"factsweep.d/{folder}/twins.yaml" for folder in ("data_catalog", "benchmark")]
@@ -237,9 +254,9 @@ def test_metric_is_on_the_card_in_the_headline_and_in_the_glossary(tree: Path) -
     assert "3 passed" in tests
     assert "passed" in documented
     assert run(f"python -c '{SHOW}'", tree, tree).splitlines() == [
-        "empty .5000 (.0000–1.0000)",
-        ".5000 .5000 .5000",
-        "share of answers without any word",
+        "length 3.5000 (.0000–7.0000)",
+        ".5000 3.5000 .5000",
+        "mean number of characters of an answer",
         "False",
     ]
 

@@ -194,12 +194,57 @@ def parse_day(date: pl.Expr) -> pl.Expr:
 
 _CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample", "type")
 _ANY = ("[X] – {}: [Y].", "{} ([X]): [Y].", "[X], {}: [Y].")
-_ENGLISH = (
+# English templates by the form of the relation's name.
+_NOUN = (
     "The {} of [X] is [Y].",
     "[Y] is the {} of [X].",
     "What is the {} of [X]? [Y].",
     *_ANY[:2],
 )
+_AFTER_IS = ("[X] is {} [Y].", "[X], {} [Y].", "What is [X] {}? [Y].", _ANY[0], _ANY[2])
+_VERB = ("[X] {} [Y].", "[X] {}: [Y].", *_ANY)
+# What does not belong to the noun in a name: the capital, has capital, what is the capital of, …
+_BEFORE_NOUN = re.compile(
+    r"(?P<question>(?:what|which|who|where) (?:is|are|was|were) )?"
+    r"(?:(?:has|have|had) (?!been\b))?(?:(?:the|an?|its) )?(?=\S)",
+    re.IGNORECASE,
+)
+_BE = re.compile(r"(?:is|are|was|were|has been|have been)\b", re.IGNORECASE)
+_THIRD_PERSON = re.compile(r"\w*[^\Wsui]s ", re.IGNORECASE)
+_OF = re.compile(r"(?:^| )of$", re.IGNORECASE)
+_PREPOSITION = re.compile(
+    r"(?:^| )(?:in|at|on|by|for|from|to|with|as|into|under|after|before|near|than|the|an?)$",
+    re.IGNORECASE,
+)
+
+
+def _english_templates(relation: str) -> list[str]:
+    """Templates that read like English after the form of a relation's name.
+
+    >>> for relation in ("the capital", "founded by", "plays for", "capital_of"):
+    ...     print(_english_templates(relation)[0])
+    The capital of [X] is [Y].
+    [X] is founded by [Y].
+    [X] plays for [Y].
+    [X] – capital of: [Y].
+    """
+    name = " ".join(relation.replace("_", " ").split()).rstrip(" :?.") or relation
+    before = _BEFORE_NOUN.match(name)
+    texts: Sequence[str]
+    is_linked = _OF.search(name) or _PREPOSITION.search(name)
+    if before and before["question"]:  # what is the capital of
+        texts, name = _NOUN, _OF.sub("", name[before.end() :])
+    elif _BE.match(name) or (is_linked and _THIRD_PERSON.match(name)):
+        texts = _VERB
+    elif _OF.search(name):  # either may be the capital, so nothing is said
+        texts = _ANY
+    elif is_linked:
+        texts = _AFTER_IS
+    else:
+        texts = _NOUN
+        name = re.sub(" (?:is|are|was|were)$", "", name[before.end() if before else 0 :])
+    return [text.format(name) for text in texts]
+
 
 _PROPOSAL = (
     'Write {n} different short sentences in the language "{language}", one per line, each of which '
@@ -214,7 +259,7 @@ Templates = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def generic_templates(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
-    """Templates that fit any relation, by language and relation: five in English, else three.
+    """Templates that fit any relation, by language and relation.
 
     >>> generic_templates(pl.DataFrame({"language": ["de"], "relation": ["Hauptstadt"]}))["de"]
     {'Hauptstadt': ['[X] – Hauptstadt: [Y].', 'Hauptstadt ([X]): [Y].', '[X], Hauptstadt: [Y].']}
@@ -222,8 +267,10 @@ def generic_templates(facts: pl.DataFrame) -> dict[str, dict[str, list[str]]]:
     templates: dict[str, dict[str, list[str]]] = {}
     names = facts.select("language", "relation").unique(maintain_order=True)
     for language, relation in names.iter_rows():
-        texts = _ENGLISH if language == "en" else _ANY
-        templates.setdefault(language, {})[relation] = [text.format(relation) for text in texts]
+        texts = [text.format(relation) for text in _ANY]
+        templates.setdefault(language, {})[relation] = (
+            _english_templates(relation) if language == "en" else texts
+        )
     return templates
 
 

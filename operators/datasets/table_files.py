@@ -12,6 +12,8 @@ from factsweep.operators.errors import InputError
 JSON = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv", ".txt", *JSON, ".parquet", ".arrow", ".feather", ".ipc")
 PACKED = (".gz", ".bz2", ".xz", ".zst")
+MOST_COLUMNS = 1_000
+_LONGEST_LINE = 10_000_000  # characters
 
 
 def kind(path: Path) -> str:
@@ -35,6 +37,24 @@ def title(path: Path) -> str:
 
 def _strip_compression(path: Path) -> Path:
     return Path(path.stem if path.suffix.lower() in PACKED else path.name)
+
+
+def check_width(n_columns: int, name: str) -> None:
+    """Refuse a table of more columns than any set of facts has, which would take hours to read."""
+    if n_columns > MOST_COLUMNS:
+        raise InputError(
+            f"{name} has {n_columns:,} columns or more, and at most {MOST_COLUMNS:,} are read; "
+            "keep those that are needed."
+        )
+
+
+def check_line(line: str, place: str) -> None:
+    """Refuse a line that is too long to be a row."""
+    if len(line) > _LONGEST_LINE:
+        raise InputError(
+            f"{place} has {len(line):,} characters, and a row has at most {_LONGEST_LINE:,}; check "
+            "the line ends and the quotation marks."
+        )
 
 
 class Number(str):
@@ -137,9 +157,11 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     is_list = content.lstrip().startswith("[") or _is_one_object(content)
     # The first place of each kind of value, by field and depth in its lists.
     places: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
-    n_rows, first_row = 0, dict[str, Any]()
+    n_rows, first_row, fields = 0, dict[str, Any](), set[str]()
     for place, row in _objects(content, name, as_written=True):
         n_rows, first_row = n_rows + 1, first_row or row
+        fields.update(row)
+        check_width(len(fields), name)
         for field, value in row.items():
             for depth, kind in _kinds(value, 0):
                 places[field, depth].setdefault(kind, place)
@@ -209,6 +231,7 @@ def _lines(name: str, content: str) -> Iterator[tuple[str, str]]:
     """The lines that are not blank, each behind its place."""
     # Not splitlines: a label may hold a character that Unicode counts as a line end.
     for number, line in enumerate(content.split("\n"), start=1):
+        check_line(line, f"{name}, line {number}")
         if line.strip():
             yield f"{name}, line {number}", line
 

@@ -1,10 +1,12 @@
 """Counts, lists and names in messages."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _MOST = 24  # names in a sentence
 _LINES, _WIDTH = 4, 100
+_JOINERS = "\u200c\u200d"  # of Persian, Hindi and emojis
 
 
 def count(n: float, noun: str) -> str:
@@ -45,6 +47,24 @@ def suggestion(name: str, candidates: Iterable[str]) -> str:
     """
     matches = get_close_matches(name, list(candidates), n=1)
     return f" Did you mean {matches[0]}?" if matches else ""
+
+
+def is_visible(character: str) -> bool:
+    """Whether a character is no control, bidi or other invisible character, and no line end."""
+    category = unicodedata.category(character)
+    return not category.startswith("C") and category not in ("Zl", "Zp")
+
+
+def escape_invisible(text: str) -> str:
+    r"""A text with invisible characters as Python writes them; line feeds, tabs and joiners stay.
+
+    >>> print(escape_invisible("\x1b[31mred\u202e Oz"))
+    \x1b[31mred\u202e Oz
+    """
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    kept = f"\n\t{_JOINERS}"
+    return "".join(c if is_visible(c) or c in kept else repr(c)[1:-1] for c in text)
 
 
 def first_of(names: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import is_visible
 
 _SEPARATORS = "/\\:"
 _RESERVED = ("baselines", "compare", "report")  # folders of ours among those of runs
@@ -22,7 +23,7 @@ def fault(name: str) -> str | None:
     if not name.strip():
         return "is empty"
     for character in name:
-        if not _is_visible(character):
+        if not is_visible(character):
             return f"holds {character!a}, which is invisible"
         if character in _SEPARATORS:
             return f"holds {character!r}"
@@ -33,11 +34,6 @@ def fault(name: str) -> str | None:
     if len(name.encode()) > _LONGEST:
         return f"is longer than {_LONGEST} bytes"
     return None
-
-
-def _is_visible(character: str) -> bool:
-    category = unicodedata.category(character)
-    return not category.startswith("C") and category not in ("Zl", "Zp")
 
 
 def fold_name(name: str) -> str:

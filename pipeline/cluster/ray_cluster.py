@@ -25,11 +25,13 @@ from factsweep.pipeline.cluster.hardware import (
     variables,
 )
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.machine.logs import LOG, note
 from factsweep.pipeline.machine.streams import end
 
 _TRIES = 4  # to start a Ray on a busy machine
 _EVERY_S = 2.0
 _SILENT_S = 30.0  # a restarted head, or an interrupted network, comes back sooner
+METRICS_PORTS = range(8090, 8100)  # of several runs on a machine, which Prometheus scrapes
 LEAVING = "FACTSWEEP_LEAVING"
 _ASKED = "asked"
 _KEPT_S = 86_400.0  # the logs of Ray after a failure
@@ -114,6 +116,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
     import ray
 
     for tries in range(_TRIES, 0, -1):
+        port = None if run.cluster.address else _choose_metrics_port()
         try:
             with single_machine_options(), _sigterm_handled():
                 ray.init(
@@ -122,6 +125,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
                     num_gpus=_pretended_gpus(run),
                     include_dashboard=False if run.cluster.address is None else None,
                     _temp_dir=None if folder is None else str(folder),
+                    _metrics_export_port=port,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                     runtime_env={"env_vars": environment},
@@ -145,6 +149,12 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
                     f"logs of its last session ({folder or 'ray'}/session_latest/logs)."
                 ) from error
         else:
+            if port is not None:
+                sentence = f"metrics for Prometheus: http://127.0.0.1:{port}/metrics"
+                if port != METRICS_PORTS[0]:
+                    sentence += f" (port {METRICS_PORTS[0]} is in use by another run or program)"
+                LOG.info("%s", sentence)
+                note(sentence)
             return
 
 
@@ -153,6 +163,16 @@ def _pretended_gpus(run: Run) -> int | None:
     if run.model.source != "absent" or run.cluster.address:
         return None
     return gpus_per_engine(run) * sets_of_gpus(run, run.model.replicas.max)
+
+
+def _choose_metrics_port() -> int:
+    """The port where Prometheus finds this run: the first free one, at last any."""
+    for port in (*METRICS_PORTS, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            return int(probe.getsockname()[1])
+    raise InputError("no port of this machine is free, and Ray needs some; end other programs.")
 
 
 @contextmanager

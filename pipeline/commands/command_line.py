@@ -14,7 +14,7 @@ from factsweep.operators.errors import FactsweepError, InputError, StoppedError,
 from factsweep.pipeline.commands import artifacts, build, compare, data, rehearsal, run, study
 from factsweep.pipeline.commands.arguments import Parser, add_words
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.machine import logs, secrets
+from factsweep.pipeline.machine import logs, secrets, urls
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.machine.streams import OutputError
 
@@ -64,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
     logs.to_stderr()
     try:
+        urls.check_variables()
         args = _parse(arguments)
         code = int(args.run(args))
         sys.stdout.flush()
@@ -88,14 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_sentence(text: str, error: BaseException) -> None:
-    """Print an error and its notes; control characters are written as Python escapes them."""
-    for prefix, line in (
-        ("factsweep: ", text),
-        *(("  ", n) for n in getattr(error, "__notes__", ())),
-    ):
-        hidden = secrets.hidden(line).strip()
-        printable = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in hidden)
-        print(f"{prefix}{''.join(printable)}", file=sys.stderr)
+    """Print an error and its notes."""
+    logs.say(f"factsweep: {text.strip()}")
+    for note in getattr(error, "__notes__", ()):
+        logs.say(f"  {note.strip()}")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

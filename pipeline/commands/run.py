@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -18,6 +17,7 @@ from factsweep.pipeline.commands.arguments import (
     other_overrides,
     places,
 )
+from factsweep.pipeline.machine import logs
 
 if TYPE_CHECKING:
     from factsweep.pipeline.cluster.machine_checks import Finding
@@ -95,7 +95,7 @@ def _load(overrides: Sequence[str]) -> "Run":
 
     run = load(overrides)
     if run.table is not None:
-        print(f"{run.table}.", file=sys.stderr)
+        logs.say(f"{run.table}.")
     return run
 
 
@@ -184,11 +184,10 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _watch(settings: "Run") -> int:
-    from factsweep.pipeline.machine.logs import Meter
     from factsweep.pipeline.runs.status import watch
 
     try:
-        with Meter(settings.name) as meter:
+        with logs.Meter(settings.name) as meter:
             return watch(settings, meter)
     except KeyboardInterrupt:  # ends watching, not the run
         return StoppedError.exit_code
@@ -202,7 +201,7 @@ def _verify(args: argparse.Namespace) -> int:
     else:
         report = verify(_settings(args), repair=args.repair)
     for problem in report.problems:
-        print(problem, file=sys.stderr)
+        logs.say(problem)
     print(f"{count(report.shards, 'shard')} read, {count(len(report.problems), 'problem')}")
     return 2 if report.problems else 0
 

@@ -3,7 +3,6 @@
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, datetime
@@ -13,6 +12,8 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal, places
 from factsweep.pipeline.commands.compare import lost_and_gained
+from factsweep.pipeline.machine import logs
+from factsweep.pipeline.machine.urls import split_web_address
 
 if TYPE_CHECKING:
     from factsweep.pipeline.studies.night import Night
@@ -137,7 +138,7 @@ def _measure(study: "Study", *, ask: bool) -> int:
         print(fit_to_terminal(f"\n{markdown(table)}"))
     print("\n".join(findings.lines))
     for failure in failures:
-        print(f"factsweep: {failure.label} failed: {failure.error}", file=sys.stderr)
+        logs.say(f"factsweep: {failure.label} failed: {failure.error}")
     runs = count(len(study.members) - n_missing, "run")
     print(f"{study.name}: {runs}, {n_missing:,} missing")
     return max((failure.error.exit_code for failure in failures), default=0)
@@ -187,7 +188,7 @@ def _nightly(args: argparse.Namespace) -> int:
 
     url = args.notify or os.environ.get(nights.VARIABLE)
     if url:
-        nights.check_address(url)
+        split_web_address(url, f"--notify or ${nights.VARIABLE}")
     day = args.date or datetime.now().astimezone().date()
     try:
         night = nights.night(args.nightly, args.overrides, day)

@@ -35,6 +35,7 @@ from factsweep.pipeline.config.literal_overrides import (
     types_of,
     unquote,
 )
+from factsweep.pipeline.machine.text_files import check_utf8, read_decoded
 
 _MORE = {
     "model": " A model may also be an id of the hub (owner/name) or a folder.",
@@ -117,7 +118,8 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     from factsweep.operators.datasets.questions import is_questions
 
     columns = _column_names(path)
-    is_facts = {*_COLUMNS} <= {*columns, *guess_columns(columns, _COLUMNS).values()}
+    is_too_wide = len(columns) > table_files.MOST_COLUMNS  # the reader of facts refuses it
+    is_facts = is_too_wide or {*_COLUMNS} <= {*columns, *guess_columns(columns, _COLUMNS).values()}
     has_questions = is_questions(columns) and not is_facts
     if "benchmark" not in value_by_key and not (is_facts or has_questions or _is_text_table(path)):
         return list(overrides)
@@ -139,8 +141,6 @@ def _is_text_table(path: Path) -> bool:
 def _column_names(path: Path) -> list[str]:
     """The columns of a table, as far as its first row shows them; none of unreadable files."""
     import polars as pl
-
-    from factsweep.pipeline.machine.text_files import read_decoded
 
     kind = table_files.kind(path)
     if kind not in table_files.TABLES:
@@ -233,6 +233,8 @@ def _by_hydra(overrides: Sequence[str]) -> DictConfig:
 def _own_files() -> tuple[tuple[Path, int, int], ...]:
     """The files of the user's own folder, with the time and size that show changes."""
     files = sorted(folder.rglob("*.yaml")) if (folder := folders.own_folder()) else []
+    for path in files:
+        check_utf8(path)
     return tuple((path, (s := path.stat()).st_mtime_ns, s.st_size) for path in files)
 
 

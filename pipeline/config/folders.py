@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from factsweep.operators.errors import InputError, input_errors
+from factsweep.pipeline.machine.text_files import check_utf8
 
 VARIABLE = "FACTSWEEP_CONFIG_DIR"
 OWN = "factsweep.d"
@@ -54,8 +55,9 @@ def files(group: str) -> dict[str, Path]:
 
 
 def content(path: Path) -> Any:
-    """The content of a YAML file."""
+    """The content of a YAML file, which is UTF-8."""
     with input_errors(str(path), "correct it, it must be YAML"):
+        check_utf8(path)
         return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 

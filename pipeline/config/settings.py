@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.protocol import Ability, EngineKind
@@ -24,6 +23,8 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_metadata import OPEN, describe
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Benchmark, Config, Decoding, Matching, Run
+from factsweep.pipeline.machine.text_files import text
+from factsweep.pipeline.machine.urls import split_address, split_url, split_web_address
 
 _TEXTS = ("chat_template_text", "prefill")
 _MASKED = "prompt=masked"  # the prompt of encoders
@@ -113,10 +114,12 @@ def _text(name: str, value: Any) -> Any:
     if not isinstance(value, str) or not value.startswith("@"):
         return value
     with input_errors(value[1:], f"{name}=@FILE reads a text from it"):
-        text = Path(value[1:]).expanduser().read_text(encoding="utf-8")
-    if not text.strip():
+        path = Path(value[1:]).expanduser()
+        path.open("rb").close()  # the error of a missing file names the field
+        content = text(path)
+    if not content.strip():
         raise InputError(f"{value[1:]} is empty; {name}=@FILE reads a text from it.")
-    return text
+    return content
 
 
 def _prompts(overrides: Sequence[str], config: Config) -> list[dict[str, Any]]:
@@ -252,6 +255,7 @@ def check_run(run: Run) -> None:
     safe_names.check(run.model.name, "model.name")
     safe_names.check(run.benchmark.name, "benchmark.name")
     safe_names.check_run(run.name)
+    _check_places(run)
     if run.budget is not None:
         parse_budget(run.budget)
     _check_estimate(run)
@@ -298,6 +302,17 @@ def check_run(run: Run) -> None:
             f"model.max_model_len={model.max_model_len}; it must be more than "
             f"decoding.max_tokens={decoding.max_tokens}."
         )
+
+
+def _check_places(run: Run) -> None:
+    """Refuse malformed URLs before anything starts."""
+    for name, root in (("artifacts", run.artifacts), ("results", run.results)):
+        split_url(root, f"{name}={root.partition('?')[0]}")
+    if (address := run.cluster.address) is not None:
+        split_address(address, f"cluster.address={address}")
+    for name, path in (("benchmark.path", run.benchmark.path), ("answers", run.answers)):
+        if "://" in (path or ""):
+            raise InputError(f"{name} is a URL; copy the file to this machine and give its path.")
 
 
 def _check_estimate(run: Run) -> None:
@@ -371,9 +386,7 @@ def _check_endpoint(run: Run) -> None:
 
 
 def _check_address(model: Model) -> None:
-    url = urlsplit(str(model.endpoint))
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise InputError("model.endpoint is no URL; give one such as https://host/v1.")
+    url = split_web_address(str(model.endpoint), "model.endpoint")
     if url.username or url.password or url.query or redactor()(url.geturl()) != url.geturl():
         raise InputError(
             "model.endpoint holds more than an address, such as a key, which others could read; "

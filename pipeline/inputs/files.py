@@ -141,7 +141,9 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
     head = head_of(path)
     for magic, scan_columnar in _COLUMNAR.items():
         if head.startswith(magic):
-            return scan_columnar(path)
+            rows = scan_columnar(path)
+            table_files.check_width(len(rows.collect_schema()), str(path))
+            return rows
     table = read_decoded(path)
     if not table.strip():
         raise DamagedFileError(f"{path} is empty; {FIX}.")
@@ -168,11 +170,16 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
 
 def _read_delimited(path: Path, table: str) -> pl.DataFrame:
     """The rows of CSV or TSV; the header shows which character separates the values."""
+    for number, line in enumerate(io.StringIO(table), start=1):
+        table_files.check_line(line, f"{path}, line {number}")
     header, _, below = table.partition("\n")
     if separator_line := _SEPARATOR_LINE.fullmatch(header):
         separator, table = separator_line[1], below
+        header = below.partition("\n")[0]
     else:
-        separator = _separator(table.lstrip("\r\n").partition("\n")[0], kind(path))
+        header = table.lstrip("\r\n").partition("\n")[0]
+        separator = _separator(header, kind(path))
+    table_files.check_width(header.count(separator) + 1, str(path))
     quote = '"' if _has_quoting(table, separator) else None
     try:
         rows = pl.read_csv(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from factsweep.operators.errors import FactsweepError, InputError, reason
-from factsweep.pipeline.machine.secrets import Formatter
+from factsweep.pipeline.machine.secrets import Formatter, hidden
 
 LOG = logging.getLogger("factsweep")
 FORMATTER = Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
@@ -36,7 +36,12 @@ def line(text: str) -> str:
 
 def note(text: str) -> None:
     """Write a message to the standard error, with its time unless that is a terminal."""
-    sys.stderr.write(f"{text if sys.stderr.isatty() else line(text)}\n")
+    sys.stderr.write(f"{hidden(text) if sys.stderr.isatty() else line(text)}\n")
+
+
+def say(text: str) -> None:
+    """Write a message to the standard error without its time."""
+    sys.stderr.write(f"{hidden(text)}\n")
 
 
 LOST = set[str]()  # the files of this run that could not be written
@@ -82,7 +87,7 @@ class Meter:
         """Draw the line; every half minute log it, and print it without a terminal."""
         from rich.text import Text
 
-        text = f"{self.title}: {text}"
+        text = hidden(f"{self.title}: {text}")
         if self._console.is_terminal:
             self._live.update(Text(text))
         if time.monotonic() - self._printed >= PLAIN_EVERY_S:
@@ -95,5 +100,5 @@ class Meter:
     def say(self, text: str) -> None:
         """Print a message above the line, and log it."""
         LOG.info("%s", text)
-        message = text if self._console.is_terminal else line(text)
+        message = hidden(text) if self._console.is_terminal else line(text)
         self._console.print(message, highlight=False, markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.wording import escape_invisible
 from factsweep.operators.wording.redaction import is_secret, redactor
 
 # Further variables that are secrets: anyone with the URL of a webhook may post there.
@@ -47,13 +48,13 @@ def _text(variable: str, default: str) -> str:
 
 
 def hidden(text: str) -> str:
-    """A text for a terminal, a log or a message, without secrets."""
-    return redactor(collect_secrets())(text)
+    """A text for a terminal, a log or a message: without secrets and control characters."""
+    return escape_invisible(redactor(collect_secrets())(text))
 
 
 def refuse(text: str, source: str) -> None:
     """Refuse a text with a secret that others could read."""
-    if hidden(text) != text:
+    if redactor(collect_secrets())(text) != text:
         raise InputError(
             f"{source} holds a secret, such as a key in a URL, which others could read; put it "
             "into the environment of the command."

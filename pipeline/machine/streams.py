@@ -6,6 +6,8 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn, TextIO
 
+from factsweep.operators.wording import escape_invisible
+
 _STDOUT = 1
 
 
@@ -26,6 +28,16 @@ class _RedirectingStream(io.FileIO):
             return memoryview(data).nbytes  # lost progress and warnings do not end a run
 
 
+class _Escaped(io.TextIOWrapper):
+    """The standard output: texts of files send no commands to the terminal.
+
+    Live lines need some on the standard error, so each message there is escaped by itself.
+    """
+
+    def write(self, text: str, /) -> int:
+        return super().write(escape_invisible(text))
+
+
 def prepare_streams() -> None:
     """Make standard output and error replace characters, and survive the end of their readers.
 
@@ -42,7 +54,8 @@ def _prepare_stream(stream: TextIO | None) -> TextIO:
     except io.UnsupportedOperation:  # Python code has replaced the stream
         return stream
     is_live = stream.isatty() or stream is sys.stderr
-    return io.TextIOWrapper(buffer, stream.encoding, "replace", line_buffering=is_live)
+    kind = io.TextIOWrapper if stream is sys.stderr else _Escaped
+    return kind(buffer, stream.encoding, "replace", line_buffering=is_live)
 
 
 def end(code: int) -> NoReturn:

@@ -9,21 +9,26 @@ import lzma
 import shlex
 import zlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from factsweep.operators.errors import DamagedFileError, InputError, reason
 
 FIX = "fetch or copy it again"
 _HEAD = 512  # bytes
+
+
+def _open_zstd(path: Path) -> Any:
+    import pyarrow as pa  # slow, and few files need it
+
+    return pa.input_stream(path, compression="zstd")
+
+
 _OPENERS: Mapping[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ": lzma.open,
-    b"\x28\xb5\x2f\xfd": partial(pa.input_stream, compression="zstd"),
+    b"\x28\xb5\x2f\xfd": _open_zstd,
 }
 _ENCODINGS: Mapping[bytes, str] = {
     b"\xff\xfe\x00\x00": "utf-32",
@@ -88,13 +93,7 @@ def read_unpacked(path: Path) -> bytes:
 def read_decoded(path: Path) -> str:
     """The text of a file with its own line ends."""
     data = read_unpacked(path)
-    marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
-    if marked is None and b"\0" in data[:_HEAD]:
-        raise DamagedFileError(
-            f"{path} holds NUL bytes: it is no text, or UTF-16 without a byte order mark, which "
-            f"`{_iconv('UTF-16LE', path)}` converts."
-        )
-    encoding = marked or "utf-8"
+    encoding = _encoding(data, path)
     try:
         return data.decode(encoding).lstrip("\ufeff")
     except UnicodeDecodeError as error:
@@ -107,6 +106,38 @@ def read_decoded(path: Path) -> str:
                 f"(WINDOWS-1252, ISO-8859-1, …): `{_iconv('WINDOWS-1252', path)}`."
             )
         raise DamagedFileError(problem) from error
+
+
+def check_utf8(path: Path) -> None:
+    """Refuse a file that is not UTF-8, for libraries that read nothing else."""
+    read_decoded(path)
+    if (encoding := _encoding(path.read_bytes(), path)) != "utf-8":
+        fix = _iconv(encoding.upper(), path)
+        raise InputError(f"{path} is {encoding.upper()}; save it as UTF-8: `{fix}`.")
+
+
+def _encoding(data: bytes, path: Path) -> str:
+    """The encoding of a text by its byte order mark, else UTF-8."""
+    marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
+    if marked is None and b"\0" in data[:_HEAD]:
+        guess = _guess_encoding(data[:_HEAD])
+        raise DamagedFileError(
+            f"{path} holds NUL bytes: it is no text, or {guess} without a byte order mark, which "
+            f"`{_iconv(guess, path)}` converts."
+        )
+    return marked or "utf-8"
+
+
+def _guess_encoding(head: bytes) -> str:
+    """The encoding of a text that holds NUL bytes, by their places.
+
+    >>> [_guess_encoding("a,ä".encode(name)) for name in ("utf-16-le", "utf-16-be", "utf-32-be")]
+    ['UTF-16LE', 'UTF-16BE', 'UTF-32BE']
+    """
+    has_text = [any(head[place::4]) for place in range(4)]
+    if not any(has_text[2:]) or not any(has_text[:2]):
+        return "UTF-32BE" if any(has_text[2:]) else "UTF-32LE"
+    return "UTF-16LE" if head[1::2].count(0) >= head[::2].count(0) else "UTF-16BE"
 
 
 def _iconv(encoding: str, path: Path) -> str:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import polars as pl
 
@@ -35,6 +34,7 @@ from factsweep.operators.tables.trackers import (
 from factsweep.operators.wording import count, join_list
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.machine.secrets import hidden
+from factsweep.pipeline.machine.urls import split_url
 from factsweep.pipeline.results import estimates, past_runs, run_record
 from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.results.report import PAGE, build_report
@@ -285,7 +285,7 @@ def _log_to_mlflow(
             "MLFLOW_TRACKING_URI is not set; set it to your MLflow server, such as "
             "http://127.0.0.1:5000, or name a folder with --out."
         )
-    if urlsplit(mlflow.get_tracking_uri()).scheme in ("", "file"):
+    if split_url(mlflow.get_tracking_uri(), "$MLFLOW_TRACKING_URI").scheme in ("", "file"):
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"  # MLflow would rather have a data base
     try:
         mlflow.set_experiment("factsweep")

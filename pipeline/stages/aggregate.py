@@ -19,7 +19,8 @@ from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import by_relation, n_prompts, relation_of
+from factsweep.pipeline.stages.expand import by_relation, n_prompts, prompts_of, relation_of
+from factsweep.pipeline.stages.match import ASKED, answers_of
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 3
@@ -120,7 +121,9 @@ class Aggregate:
         )
 
     def _tables(self, facts: Facts) -> Tables:
-        measure = METHODS[self.method].measure
+        measure, stored = METHODS[self.method].measure, empty(self.answers.stage)
+        names = {name for metric in measure.metrics for name in metric.columns}
+        further = sorted(names & {*stored.columns} - {*empty(measure.answers).columns})
 
         def condense(relation_id: str) -> Tables:
             matched = {
@@ -131,10 +134,18 @@ class Aggregate:
                 )
                 for table in measure.matched
             }
+            if further:
+                prompts = prompts_of(self.prompts, relation_id, ASKED)
+                answers = answers_of(prompts, self.answers, relation_id, ("prompt_id", *further))
+                answers = answers.select("prompt_id", *further)
+                matched[measure.answers] = matched[measure.answers].join(
+                    answers, on="prompt_id", how="left", maintain_order="left"
+                )
             ranked = self.prompts.read("ranked", relation_id, ("prompt_id",))
             return measure.condense(matched, ranked, facts, self.options)
 
         no_rows = {table: empty(table) for table in measure.matched}
+        no_rows[measure.answers] = no_rows[measure.answers].hstack(stored.select(further))
         no_prompts = empty("ranked").select("prompt_id")
         parts = [measure.condense(no_rows, no_prompts, facts, self.options)]
         parts += by_relation(condense, self.matched.shards(measure.answers))

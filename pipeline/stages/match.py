@@ -28,7 +28,7 @@ from factsweep.pipeline.stages.step import ShardedStage, Sharing
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 4
-_ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
+ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Match(ShardedStage):
             matcher = loader.submit(load_matcher)
 
             def publish(relation_id: str) -> None:
-                prompts = prompts_of(self.prompts, relation_id, _ASKED)
-                answers = _answers(prompts, self.answers, relation_id, columns)
+                prompts = prompts_of(self.prompts, relation_id, ASKED)
+                answers = answers_of(prompts, self.answers, relation_id, columns)
                 further_tables = further_rows(self.method, self.extra_outputs, relation_id)
                 for table, rows in matcher.result()(answers, further_tables).items():
                     artifact.write(table, relation_id, rows)
@@ -127,7 +127,7 @@ def further_rows(
     return rows_by_table
 
 
-def _answers(
+def answers_of(
     prompts: pl.DataFrame, answered: Artifact, relation_id: str, columns: Sequence[str] | None
 ) -> pl.DataFrame:
     """The relation's prompts that have an answer, with it."""

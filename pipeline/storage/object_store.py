@@ -18,10 +18,11 @@ from operator import methodcaller
 from pathlib import PurePosixPath
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.wording.redaction import redactor
+from factsweep.pipeline.machine.urls import split_url, split_web_address
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
@@ -105,7 +106,7 @@ class ObjectStore:
     is_near = False
 
     def __init__(self, root: str) -> None:
-        url = urlsplit(root, allow_fragments=False)
+        url = split_url(root, root.partition("?")[0])
         if url.scheme not in _OPTIONS:
             hidden = redactor()(root.partition("?")[0])
             raise InputError(
@@ -118,12 +119,19 @@ class ObjectStore:
                 f"{url.scheme}:// is followed by key:secret and no @; write a slash of the secret "
                 "as %2F, or give both in the environment."
             )
+        if not self._bucket and url.scheme != "memory":
+            raise InputError(
+                f"{url.scheme}:// names no bucket; write {url.scheme}://BUCKET/FOLDER."
+            )
         self._folder = unquote(url.path).strip("/")
         self._is_reached = False
         options = _query(url, _OPTIONS[url.scheme])
         if (host := options.get("endpoint_override")) is not None:
             scheme = options.get("scheme", "https")
             options["endpoint"] = host if "://" in host else f"{scheme}://{host}"
+            split_web_address(
+                options["endpoint"], f"endpoint_override of {url.scheme}://{self._bucket}"
+            )
         options |= {"user": unquote(url.username or ""), "password": unquote(url.password or "")}
         self._options = json.dumps(options)
 
@@ -369,6 +377,7 @@ def _build_s3_arguments(
     endpoint = endpoint or profile.get("endpoint_url")
     config: dict[str, Any] = {"region": region or "us-east-1", **keys}
     if endpoint:
+        split_web_address(endpoint, "the endpoint of S3 in the profile of AWS")
         config["endpoint"] = endpoint
     if keys or _first_set("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         return {"config": config}

@@ -54,6 +54,7 @@ ANSWERS = pl.Schema(
         "key": pl.String,
         "n_lemmas": pl.UInt16,
         "correct": pl.Boolean,
+        "text": pl.String,
     }
 )
 CALIBRATION = pl.Schema(
@@ -74,8 +75,9 @@ ANSWER = st.tuples(st.sampled_from(KEYS), st.booleans())
 
 def answer_table(prompts: dict[Prompt, Answer]) -> pl.DataFrame:
     rows = [
-        (f"P{r}", f"P{r}.Q{p}", f"P{r}.{t}", s, key, (key or "\x1f").count("\x1f") - 1, correct)
+        (f"P{r}", f"P{r}.Q{p}", f"P{r}.{t}", s, key, len(lemmas), correct, " ".join(lemmas))
         for (r, p, t, s), (key, correct) in prompts.items()
+        for lemmas in [(key or "").split("\x1f")[1:-1]]
     ]
     return pl.DataFrame(rows, schema=ANSWERS, orient="row")
 

@@ -1,6 +1,7 @@
 """Folders that cannot be written and stores that do not answer are one sentence: code 2 or 75."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import object_store as remote
+from tests.messages import naming
 
 CLOSED_PORT = "http://127.0.0.1:9"
 
@@ -65,3 +67,42 @@ def test_store_that_does_not_answer_is_named(
     assert "sweeps" in err
     assert "network" in err
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in err
+
+
+SERVED = ["plan", "model=endpoint", "model.id=x"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "artifacts=s3://me:hunter22@[x"], ("artifacts=s3://[x", "host")),
+        (["plan", "results=s3://[::1"], ("results=s3://[::1", "host")),
+        (["report", "results=s3://[x"], ("s3://[x", "host")),
+        (["artifacts", "artifacts=gs:///x"], ("gs://", "bucket")),
+        (["artifacts", "artifacts=s3://b/x?endpoint_override=[x"], ("endpoint_override", "host")),
+        ([*SERVED, "model.endpoint=http://[::1"], ("model.endpoint", "host")),
+        ([*SERVED, "model.endpoint=http://h:99999/v1"], ("model.endpoint", "port")),
+        (["run", "cluster.address=[x:1"], ("cluster.address", "host")),
+        (["plan", "benchmark.path=s3://b/hunter22.csv"], ("benchmark.path", "copy")),
+        (["nightly", "demo", "--notify", "http://[::1/hunter22"], ("--notify", "host")),
+        (["nightly", "demo", "--notify", "http://h:hunter22/x"], ("--notify", "port")),
+    ],
+)
+def test_url_that_is_malformed_is_named_without_secrets(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: tuple[str, ...]
+) -> None:
+    err = refused(capsys, *arguments)
+    assert re.search(naming(*words), err)
+    assert "hunter22" not in err
+
+
+@pytest.mark.parametrize("name", ["https_proxy", "HF_ENDPOINT", "AWS_ENDPOINT_URL"])
+def test_url_in_a_variable_that_is_malformed_is_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, "http://me:hunter22@[x")
+    err = refused(capsys, "catalog", "list")
+    assert f"${name}" in err
+    assert "hunter22" not in err
+    monkeypatch.setenv(name, "proxy.example.org:3128")
+    assert main(["catalog", "list"]) == 0

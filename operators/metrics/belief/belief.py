@@ -38,11 +38,11 @@ from factsweep.operators.metrics.shared.bootstrap import (
     bootstrap_ratios,
     estimate,
 )
-from factsweep.operators.metrics.shared.rows import Counts, Row, parts, table
+from factsweep.operators.metrics.shared.rows import Counts, Row, metrics_of, parts, table
 from factsweep.operators.schemas import empty
 
-# In the order of their columns. A metric with `terms` is computed by being listed here.
-METRICS = (
+# In the order of their columns; those of other modules of this package come behind them.
+_LISTED = (
     ACC_AT_1,
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
@@ -57,9 +57,10 @@ METRICS = (
     BIAS_LEVEL,
     OBJECTS_LEFT_OUT,
 )
-
+METRICS = metrics_of(str(__package__), _LISTED)
 _OF_PAIRS = tuple(metric.name for metric in METRICS if metric.terms is not None)
 ESTIMATED = (*_OF_PAIRS, COVERAGE_MAXIMUM.name)  # those of answers that have intervals
+_COLUMNS = empty("answers").drop("prompt_id").columns
 _NO_TEMPLATES = empty("templates")
 
 
@@ -70,18 +71,19 @@ def condense(
     analyses: Collection[Analysis] = (),
     templates: pl.DataFrame = _NO_TEMPLATES,
 ) -> CondensedAnswers:
-    """Condense answers for the metrics and some analyses; `by` is how Consist compares them."""
+    """Condense answers for the metrics and some analyses; `by` is how Consist compares them.
+
+    Left out are metrics of columns that the answers lack.
+    """
     # Rows are grouped several times faster by numbers than by texts.
-    texts = [
-        column for column in answers.drop("prompt_id", strict=False) if column.dtype == pl.String
-    ]
+    texts = [c for c in answers if c.name in _COLUMNS and c.dtype == pl.String]
     rows = answers.with_columns(
         column.cast(pl.Categorical(pl.Categories.random())) for column in texts
     )
     terms = {
         metric.name: consist_terms(rows, by=by) if metric is CONSIST else metric.terms(rows)
         for metric in METRICS
-        if metric.terms is not None
+        if metric.terms is not None and {*metric.columns} <= {*rows.columns}
     }
     terms[COVERAGE_MAXIMUM.name] = coverage_maximum_terms(rows)
     return condense_terms(rows, terms | analysis_terms(analyses, rows, templates, by))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -255,7 +257,8 @@ class Metric:
     `heading` is the title of its column, and of its row on the card; a metric without one has
     neither. `says` is its line in the glossary. `better` is the direction in which it improves;
     null: none. `range` has the least and the largest possible value. `terms` computes, for a ratio
-    of two sums over pairs, each pair's terms from the table of answers.
+    of two sums over pairs, each pair's terms from the table `answers`, and from `columns` of the
+    stored answers (text, n_tokens, …); where these are not stored, as of encoders, it is undefined.
     """
 
     name: str
@@ -264,6 +267,15 @@ class Metric:
     better: Better | None = None
     range: tuple[float, float] = (0, 1)
     terms: Callable[[pl.DataFrame], pl.DataFrame] | None = None
+    columns: tuple[str, ...] = ()
+
+
+def metrics_of(package: str, listed: Sequence[Metric]) -> tuple[Metric, ...]:
+    """The listed metrics, then the others that modules of a package declare, by their names."""
+    folder = import_module(package).__path__
+    modules = [import_module(f"{package}.{module.name}") for module in iter_modules(folder)]
+    declared = (value for module in modules for value in vars(module).values())
+    return tuple(dict.fromkeys([*listed, *(v for v in declared if isinstance(v, Metric))]))
 
 
 def headings(metrics: Iterable[Metric]) -> dict[str, str]:

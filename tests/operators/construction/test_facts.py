@@ -1,11 +1,18 @@
 """What is wrong with a row of facts, and what is doubtful: one row of findings for each."""
 
 import json
+import re
 
 import polars as pl
 import pytest
 
-from factsweep.operators.construction.facts import check_rows, clean_rows, find_undated
+from factsweep.operators.construction.facts import (
+    check_rows,
+    clean_rows,
+    find_undated,
+    generic_templates,
+)
+from factsweep.operators.construction.paraphrase import has_slots
 
 _OTHER_ID = "its subject id has another name in an earlier row, and is asked by that one"
 
@@ -30,6 +37,32 @@ _CASES = (
     ("el", {"subject": "Αθήνα", "object": "Ελλάδα"}, None),
     ("en", {"subject": "1984", "object": "1949"}, None),
 )
+
+
+@pytest.mark.parametrize(
+    ("relation", "first"),
+    [
+        ("place_of_birth", "The place of birth of [X] is [Y]."),
+        ("the capital", "The capital of [X] is [Y]."),
+        ("has a capital", "The capital of [X] is [Y]."),
+        ("capital is", "The capital of [X] is [Y]."),
+        ("What is the capital of?", "The capital of [X] is [Y]."),
+        ("capital of", "[X] – capital of: [Y]."),
+        ("is the capital of", "[X] is the capital of [Y]."),
+        ("was born in", "[X] was born in [Y]."),
+        ("located in", "[X] is located in [Y]."),
+        ("plays for", "[X] plays for [Y]."),
+        ("is a", "[X] is a [Y]."),
+        ("is", "[X] is [Y]."),
+        ("of", "[X] – of: [Y]."),
+    ],
+)
+def test_template_of_any_form_of_name_says_no_word_twice(relation: str, first: str) -> None:
+    facts = pl.DataFrame({"language": ["en"], "relation": [relation]})
+    templates = generic_templates(facts)["en"][relation]
+    assert templates[0] == first
+    assert all(has_slots(template) for template in templates)
+    assert not any(re.search(r"(?i)\b(\w+)\W+\1\b", template) for template in templates)
 
 
 def test_a_row_with_a_flaw_is_found(subtests: pytest.Subtests) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -103,6 +104,29 @@ def test_started_ray_that_starts_too_slowly_is_tried_again(
         pass
     (folder,) = tmp_path.glob("*/*")  # with the logs that the message names
     assert [options["_temp_dir"] for options in tries] == [str(folder)] * 4
+
+
+def test_started_ray_shows_its_metrics_at_the_first_free_port_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = list[dict[str, object]]()
+    monkeypatch.setattr(ray, "init", lambda **of_ray: options.append(of_ray))
+    monkeypatch.setattr(cluster, "gpus_by_node", lambda: [0])
+    run = load(["decoding.engine=fake"])
+    with socket.create_server(("", 0)) as taken, socket.create_server(("", 0)) as free:
+        ports = [server.getsockname()[1] for server in (taken, free)]
+        monkeypatch.setattr(cluster, "METRICS_PORTS", ports)
+        free.close()
+        with cluster.start_ray(run):
+            pass
+    with cluster.start_ray(run):
+        pass
+    assert [of_ray["_metrics_export_port"] for of_ray in options] == ports[::-1]
+    second, first = capsys.readouterr().err.splitlines()
+    assert second.endswith(
+        f"http://127.0.0.1:{ports[1]}/metrics (port {ports[0]} is in use by another run or program)"
+    )
+    assert first.endswith(f"http://127.0.0.1:{ports[0]}/metrics")
 
 
 def test_started_no_ray_at_the_address_or_one_that_asks_for_a_token_names_it(

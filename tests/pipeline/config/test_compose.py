@@ -270,6 +270,12 @@ def test_own_folder_that_is_named_comes_before_the_one_here(
     assert "mine" not in choices("model")
 
 
+def test_own_file_that_is_no_utf8_is_named_with_the_way(hers: Path) -> None:
+    (hers / "model/mine.yaml").write_text(MODEL.read_text(), "utf-16")
+    with pytest.raises(InputError, match=naming("model/mine.yaml", "iconv -f UTF-16 -t UTF-8")):
+        load(["model=mine"])
+
+
 def test_own_folder_that_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(folders.VARIABLE, "/nowhere")
     with pytest.raises(InputError, match=naming("--config-dir", "/nowhere")):

@@ -437,7 +437,7 @@ TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 def test_template_and_prefill_are_read_by_the_model_and_stand_in_the_recipe(tmp_path: Path) -> None:
     template = tmp_path / "own.jinja"
     template.write_text(TEMPLATE)
-    (tmp_path / "system.txt").write_text("You are a pirate.")
+    (tmp_path / "system.txt").write_text("You are a pirate.", "utf-16")
     artifacts = f"artifacts={tmp_path}/a"
     turns = ["prompt=zero-shot", "prompt.as=turns", f"prompt.system=@{tmp_path}/system.txt"]
     chat = [f"model.chat_template={template}", "model.prefill=Arr:", *turns, artifacts]
@@ -473,6 +473,9 @@ def test_what_is_no_chat_is_refused(tmp_path: Path) -> None:
     for overrides, words in cases.items():
         with pytest.raises(InputError, match=naming(*words)):
             load(list(overrides))
+    (tmp_path / "wide.txt").write_bytes("Answer ä.".encode("utf-16-be"))
+    with pytest.raises(InputError, match=naming("wide.txt", "iconv -f UTF-16BE")):
+        load(["prompt.as=turns", f"prompt.system=@{tmp_path}/wide.txt"])
     (tmp_path / "empty.txt").touch()
     with pytest.raises(InputError, match=naming("empty.txt")):
         load(["prompt.as=turns", f"prompt.system=@{tmp_path}/empty.txt"])

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import tempfile
@@ -137,6 +138,13 @@ def test_scan_other_values_among_texts_of_a_field_are_refused(tmp_path: Path, va
     assert scan([path], texts=["text"]).collect()["text"].to_list() == [None, "Paris"]
 
 
+def _wide(write: Callable[[pl.DataFrame, io.BytesIO], object]) -> bytes:
+    """A file with more columns than are read."""
+    file = io.BytesIO()
+    write(pl.DataFrame({str(column): [1] for column in range(2_000)}), file)
+    return file.getvalue()
+
+
 _POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"
 _REFUSED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
     "facts.xlsx": (b"PK\x03\x04", ("spreadsheet", "soffice --headless --convert-to")),
@@ -150,7 +158,9 @@ _REFUSED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
     "empty.csv": (b"", ("is empty",)),
     "blank.jsonl": (b"\n\n", ("is empty",)),
     "none.json": (b"[]", ("no rows",)),
-    "unmarked.csv": (_CSV.decode().encode("utf-16-le"), ("UTF-16", "iconv -f UTF-16LE")),
+    "little.csv": (_CSV.decode().encode("utf-16-le"), ("UTF-16", "iconv -f UTF-16LE")),
+    "big.tsv": (_CSV.decode().encode("utf-16-be"), ("UTF-16", "iconv -f UTF-16BE")),
+    "four.jsonl": (b'{"a": "x"}\n'.decode().encode("utf-32-le"), ("iconv -f UTF-32LE",)),
     "old.csv": ("a,b\nÖsterreich,Wien\n".encode("latin-1"), ("0xd6 in line 2", "iconv -f")),
     "cut.csv.gz": (gzip.compress(_CSV)[:-9], ("fetch or copy",)),
     "cut.csv.zst": (_zstd(_CSV)[:-9], ("fetch or copy",)),
@@ -163,6 +173,14 @@ _REFUSED: Mapping[str, tuple[bytes, tuple[str, ...]]] = {
     "nan.jsonl": (b'{"a": NaN}\n', ("line 1", "NaN")),
     "half.json": (b'[{"a": "\\ud800"}]', ("surrogates",)),
     "deep.json": (b"[" * 100_000, ("no JSON",)),
+    "columns.csv": (b"c," * 1_000_000, ("1,000,001 columns", "at most 1,000")),
+    "separated.csv": (b"sep=;\n" + b"c;" * 1_000_000, ("1,000,001 columns", "at most 1,000")),
+    "keys.json": (json.dumps([dict.fromkeys(map(str, range(2_000)))]).encode(), ("at most 1,000",)),
+    "each.jsonl": (b"".join(b'{"%d": 1}\n' % row for row in range(2_000)), ("at most 1,000",)),
+    "columns.parquet": (_wide(pl.DataFrame.write_parquet), ("2,000 columns",)),
+    "columns.arrow": (_wide(pl.DataFrame.write_ipc), ("2,000 columns",)),
+    "line.csv": (b"a,b\n" + b"x" * 10_000_001, ("line 2", "10,000,001 characters")),
+    "line.jsonl": (b'{"a": "%s"}\n' % (b"x" * 10_000_001), ("line 1", "characters")),
 }
 
 

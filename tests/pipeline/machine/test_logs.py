@@ -59,6 +59,27 @@ def test_meter_on_a_terminal_the_line_is_gone_at_the_end(
     assert re.search(r"\x1b\[[\d;]*m", output) is None  # no colours, with or without NO_COLOR
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_text_of_a_file_sends_no_control_character_to_a_log_or_a_terminal(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = "Pa\x1b[2Jr\ris\x00\u202e\x9b\u2028"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(logs, "PLAIN_EVERY_S", 1e9)
+    logs.note(planted)
+    logs.say(planted)
+    with Meter("names") as meter:
+        meter.say(planted)
+    drawn = re.compile(r"\x1b\[\??\d*[A-Zhl]|\r")
+    lines = drawn.sub("", capsys.readouterr().err).splitlines()
+    texts = [logs.line(planted), *filter(None, lines)]
+    assert len(texts) == 4
+    assert all(
+        planted.encode("unicode_escape").decode() in text.replace("\\\\", "\\") for text in texts
+    )
+    assert all(text.isprintable() for text in texts)
+
+
 COMMAND = shlex.join([sys.executable, "-m", "factsweep.pipeline.cli"])
 CATALOG = f"{COMMAND} catalog list"
 REFUSED = f"{COMMAND} run größer→"
@@ -72,6 +93,11 @@ def shell(line: str, encoding: str = "utf-8") -> tuple[int, str]:
         command, stdout=-1, stderr=subprocess.STDOUT, check=False, env=environment
     )
     return process.returncode, process.stdout.decode(encoding)
+
+
+def test_standard_output_holds_no_control_character_of_a_file() -> None:
+    code = "from factsweep.pipeline.machine.streams import *; prepare_streams(); print('a\\x1b[2J')"
+    assert shell(shlex.join([sys.executable, "-c", code])) == (0, "a\\x1b[2J\n")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])

@@ -96,7 +96,7 @@ def matched_texts(
     columns = dict.fromkeys(("prompt_id", "same_as"), pl.String)
     prompts = pl.DataFrame(list(same_as.items()), columns, orient="row")
     answers = Given(shards)
-    rows = match._answers(prompts, answers, "P2", None)  # type: ignore[arg-type]
+    rows = match.answers_of(prompts, answers, "P2", None)  # type: ignore[arg-type]
     return rows.select("prompt_id", "text").rows(), answers.read
 
 
@@ -171,7 +171,7 @@ def test_run_makes_only_the_parts_that_are_not_published(
     assert nothing.parts == {}
 
 
-@pytest.mark.parametrize(("target", "function"), [(match, "_answers"), (Artifact, "write")])
+@pytest.mark.parametrize(("target", "function"), [(match, "answers_of"), (Artifact, "write")])
 def test_match_error_in_a_relation_ends_it(
     finished: Plan, monkeypatch: pytest.MonkeyPatch, target: object, function: str
 ) -> None:
