@@ -9,8 +9,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from factsweep.operators.methods import METHODS
+from factsweep.operators.metrics.shared.rows import Metric
 from factsweep.operators.schemas import SCHEMAS, empty
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
@@ -19,10 +21,8 @@ from tests.pipeline.here import complete, overwrite
 
 Settings = Callable[..., Run]
 Compute = Callable[..., Plan]
-CORE = {
-    *("acc_at_1", "fluctuation_range", "fluctuation_sd", "consist", "ovconf", "ece", "brier"),
-    *("auroc", "one_word_ratio", "coverage_maximum", "coverage_oracle", "flip_rate", "cut_share"),
-}
+OF_ENCODERS = {"bias_level", "objects_left_out"}
+CORE = {metric.name for metric in METHODS["belief"].measure.metrics} - OF_ENCODERS
 ANALYSES = {
     *(f"template_spread_{part}" for part in ("min", "mean", "max")),
     *("subject_consist", "template_consist", "subject_acc_min", "subject_acc_max"),
@@ -51,6 +51,29 @@ def test_aggregate_accuracy_is_the_mean_over_pairs_of_the_mean_over_prompts(done
     )
     assert value == pytest.approx(expected)
     assert (n, n_failed) == (72, 0)
+
+
+def test_aggregate_metric_gets_stored_columns_of_each_answer_by_their_names(
+    done: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (branch,) = done.branches
+    stage, method = branch.step(branch.metrics).stage, METHODS["belief"]
+    assert isinstance(stage, Aggregate)
+    metric = Metric("of_text", columns=("text", "correct"))
+    measure = replace(
+        method.measure,
+        metrics=(*method.measure.metrics, metric),
+        condense=lambda tables, *_: {"answers": tables["answers"].select("prompt_id", "text")},
+    )
+    other = {**METHODS, "belief": replace(method, measure=measure)}
+    monkeypatch.setattr("factsweep.pipeline.stages.aggregate.METHODS", other)
+    answers = stage._tables(facts_stage.load(stage.facts))["answers"]
+    stored = branch.answers.read_all("generations").select("prompt_id", "text")
+    assert answers.height == 72
+    unique = answers.join(stored, on="prompt_id", suffix="_stored")
+    assert unique.height == stored.height
+    assert unique["text"].equals(unique["text_stored"], check_names=False)
+    assert answers["text"].null_count() == 0  # of repeated prompts, too
 
 
 def test_aggregate_names_model_benchmark_setting_and_variant(

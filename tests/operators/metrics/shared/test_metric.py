@@ -44,6 +44,17 @@ def test_metrics_are_described_in_the_documentation() -> None:
     assert missing <= {"baseline_accuracy", "baseline_plausibility"}  # `baseline_…`
 
 
+def test_metric_names_columns_that_are_stored() -> None:
+    for method in OURS:
+        stored = {
+            *empty(method.ask.ability.answers).columns,
+            *empty(method.measure.answers).columns,
+        }
+        decoders = {*empty("generations").columns}  # encoders share their metrics
+        for metric in method.measure.metrics:
+            assert {*metric.columns} <= stored | decoders, metric.name
+
+
 def test_main_metric_of_each_method_is_declared() -> None:
     for method in OURS:
         assert method.measure.main_metric in headings(method.measure.metrics)
