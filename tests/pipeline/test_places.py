@@ -85,6 +85,8 @@ SERVED = ["plan", "model=endpoint", "model.id=x"]
         (["run", "cluster.address=[x:1"], ("cluster.address", "host")),
         (["plan", "benchmark.path=s3://b/hunter22.csv"], ("benchmark.path", "copy")),
         (["nightly", "demo", "--notify", "http://[::1/hunter22"], ("--notify", "host")),
+        (["nightly", "demo", "--notify", "ftp://x/hunter22"], ("--notify", "FACTSWEEP_NOTIFY_URL")),
+        (["nightly", "demo", "--notify", "https://"], ("--notify", "FACTSWEEP_NOTIFY_URL")),
         (["nightly", "demo", "--notify", "http://h:hunter22/x"], ("--notify", "port")),
     ],
 )

@@ -112,14 +112,3 @@ def test_notify_refused_or_unreachable_changes_no_exit_code(
     assert main(["nightly", "demo", "--notify", "http://127.0.0.1:1/secret"]) == 3
     assert "127.0.0.1 cannot be reached (ConnectError)." in caplog.text
     assert "secret" not in caplog.text
-
-
-@pytest.mark.parametrize("url", ["ftp://x/secret", "secret", "https://"])
-def test_notify_no_address_is_refused_before_the_night(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nights(monkeypatch, AssertionError("the night began"))
-    assert main(["nightly", "demo", "--notify", url]) == 2
-    err = capsys.readouterr().err
-    assert re.search(naming("--notify", "FACTSWEEP_NOTIFY_URL"), err)
-    assert "secret" not in err
