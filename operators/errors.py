@@ -79,7 +79,7 @@ def input_errors(source: str, fix: str) -> Iterator[None]:
 def reason(error: BaseException) -> str:
     """The first line of an error, with its class unless the line alone is a sentence."""
     if isinstance(error, KeyboardInterrupt):
-        return str(error) or "stopped by Ctrl-C"
+        return str(error) or "stopped"  # Ray raises one without a text
     line = next(iter(str(error).strip().splitlines()), "").rstrip(".")
     is_sentence = isinstance(error, OSError | ValueError) and " " in line
     return line if is_sentence else f"{type(error).__name__}: {line}".rstrip(": ")

@@ -33,7 +33,7 @@ from factsweep.pipeline.storage.lease import Lease, Writer
 from factsweep.pipeline.storage.object_store import REFUSED
 
 _LOOK_EVERY_S = 0.5
-_STOP_WITHIN_S = 60.0
+_STOP_WITHIN_S = 120.0
 _LOGS_S = 15.0  # to fetch the logs of the engines
 _MEASURE_EVERY_S = 2.0
 Report = Callable[[], object] | None
@@ -145,15 +145,22 @@ class _Start:
 
 
 def _stop(pending: list[Any], tally: Any) -> None:
-    """Have every engine publish its finished answers."""
-    try:
-        ray.get(tally.stop.remote(), timeout=_STOP_WITHIN_S)
-        ray.wait(pending, num_returns=len(pending), timeout=_STOP_WITHIN_S)
-    except ray.exceptions.RayError as error:
-        cause_text = reason(error)
-        LOG.warning(
-            "Ray ended before its engines did (%s); their published answers are kept.", cause_text
-        )
+    """Have every engine publish its finished answers, unless Ray is stopped as well."""
+    head = ray.get_runtime_context().gcs_address
+    stopping = tally.stop.remote()
+    ends_at, futures = time.monotonic() + _STOP_WITHIN_S, [stopping, *pending]
+    while futures and time.monotonic() < ends_at:
+        try:
+            ended, futures = ray.wait(futures, num_returns=len(futures), timeout=_LOOK_EVERY_S)
+            ray.get([future for future in ended if future == stopping])
+            cause = cluster.connection_error(head, 1.0)
+        except ray.exceptions.RayError as error:
+            cause = reason(error)
+        if cause is not None:
+            LOG.warning(
+                "Ray ended before its engines did (%s); their published answers are kept.", cause
+            )
+            return
 
 
 def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:

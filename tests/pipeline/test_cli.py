@@ -193,7 +193,7 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("factsweep.pipeline.runs.run.run", interrupted)
     code, _, err = cli("run")
     assert code == 130
-    assert err == "factsweep: stopped by Ctrl-C; the next run resumes from what is published.\n"
+    assert err == "factsweep: stopped; the next run resumes from what is published.\n"
 
 
 @pytest.mark.parametrize(
