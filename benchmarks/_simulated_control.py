@@ -123,7 +123,7 @@ def gains(
     rows = []
     for share in shares:
         estimates = [estimated(model, control, share, seed) for seed in range(n_samples)]
-        value, low, high = np.array([estimate.found[:3] for estimate in estimates]).T
+        value, low, high = np.array([estimate.estimate[:3] for estimate in estimates]).T
         n = round(share * n_prompts)
         covered = float(((low <= truth) & (truth <= high)).mean())
         sd, half = float(value.std()), float((high - low).mean() / 2)

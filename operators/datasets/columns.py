@@ -51,8 +51,10 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
         elif column.required:
             problems.append(f"column {column.name} is missing")
         if column.required or dtype is not None:
-            taken = types.keys() | mapping.values()
-            free = [name for name in schema if name not in taken and schema[name] in column.types]
+            taken_names = types.keys() | mapping.values()
+            free = [
+                name for name in schema if name not in taken_names and schema[name] in column.types
+            ]
             names = (column.name, *column.other_names)
             guesses = (guess for name in names for guess in get_close_matches(name, free, 1))
             mapping[column.name] = next(guesses, "…")
@@ -69,15 +71,15 @@ def check_columns(rows: pl.LazyFrame, expected: Sequence[Column], layout: str) -
 
 
 def check_fields(
-    place: str, row: Mapping[str, object], expected: Sequence[str], layout: str
+    place: str, row: Mapping[str, object], expected_fields: Sequence[str], layout_name: str
 ) -> None:
     """Refuse a JSON object without the fields that are expected.
 
     Raises:
         InputError: it lists both.
     """
-    if missing := [name for name in expected if name not in row]:
+    if missing := [name for name in expected_fields if name not in row]:
         raise InputError(
             f"{place}: field {', '.join(missing)} is missing; rename the fields of the file "
-            f"({', '.join(row)}) to those of {layout} ({', '.join(expected)})."
+            f"({', '.join(row)}) to those of {layout_name} ({', '.join(expected_fields)})."
         )

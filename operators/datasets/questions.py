@@ -57,9 +57,9 @@ def match_columns(columns: Sequence[str]) -> dict[str, str]:
     >>> match_columns(["Problem", "answer", "s_pop", "urls"])
     {'question': 'Problem', 'answers': 'answer', 'popularity': 's_pop'}
     """
-    own = {column.strip().casefold(): column for column in columns}
+    column_by_name = {column.strip().casefold(): column for column in columns}
     matches = {
-        name: next((own[alias] for alias in aliases if alias in own), None)
+        name: next((column_by_name[alias] for alias in aliases if alias in column_by_name), None)
         for name, aliases in NAMES.items()
     }
     return {name: column for name, column in matches.items() if column is not None}

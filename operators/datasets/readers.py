@@ -90,7 +90,7 @@ class Reader:
         count_contradictions(facts)
     )
     # The columns that are read as others.
-    meant: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
+    guess_columns: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
 
 def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
@@ -114,7 +114,7 @@ READERS: Mapping[str, Reader] = {
             **myriadlama.contradictions(rows),
         },
         version=2,
-        meant=layouts.match_columns,
+        guess_columns=layouts.match_columns,
         contradictions=lambda rows, facts: (
             myriadlama.contradictions(rows) | count_contradictions(facts)
         ),

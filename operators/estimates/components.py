@@ -44,7 +44,7 @@ class Fit(NamedTuple):
     `inverse` times the residual variance is the covariance of the effects' errors where templates
     are alike. `sandwich` is that covariance from each template's own residuals, since answers vary
     more in a template that is often right (White 1980, with the leverage correction HC2: MacKinnon
-    and White 1985). `known` says whether common facts connect all templates.
+    and White 1985). `is_known` says whether common facts connect all templates.
     """
 
     effects: FloatArray
@@ -52,7 +52,7 @@ class Fit(NamedTuple):
     sandwich: FloatArray
     squares: float
     degrees: float
-    known: bool
+    is_known: bool
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def split_variance(sample: CrossedSample, values: FloatArray) -> Components | No
     typical = max(0.0, squared / max(1, n_pairs) - common)
     template = np.full(len(fits), typical)
     for relation, fit in enumerate(fits):
-        if fit.known:
+        if fit.is_known:
             noise_sum = residual[relation] * np.trace(fit.inverse)
             between = float((fit.effects**2).sum() - noise_sum)
             template[relation] = between / max(1, len(fit.effects) - 1)

@@ -58,7 +58,7 @@ class Control(NamedTuple):
 
     means: FloatArray
     within: FloatArray
-    whole: BoolArray
+    is_whole: BoolArray
 
 
 class ControlledEstimate(NamedTuple):
@@ -68,7 +68,7 @@ class ControlledEstimate(NamedTuple):
     `n_effective` is the number of prompts that would say as much without a control; null: unknown.
     """
 
-    found: IntervalEstimate
+    estimate: IntervalEstimate
     by_fact: FloatArray
     n_effective: float | None
 

@@ -49,7 +49,7 @@ def within_variance(
     # The relations whose templates were compared well, and the degrees that the fit took.
     degrees = sum_by_group(sample.relation, np.maximum(0.0, sample.n_asked - 1.0))
     fitted_degrees = np.array([len(fit.effects) - 1.0 for fit in parts.fits])
-    is_fitted = np.array([fit.known for fit in parts.fits]) & (degrees - fitted_degrees >= FEW)
+    is_fitted = np.array([fit.is_known for fit in parts.fits]) & (degrees - fitted_degrees >= FEW)
     correction = np.where(is_fitted, degrees / np.maximum(1.0, degrees - fitted_degrees), 1.0)
     effects = np.concatenate([fit.effects for fit in parts.fits])[sample.in_template]
     residuals = values - np.where(is_fitted[sample.cell_relation], effects, 0.0)

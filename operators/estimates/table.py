@@ -65,7 +65,7 @@ def fluctuation_sd(sample: CrossedSample, values: FloatArray) -> IntervalEstimat
         remedy = f"ask budget={percent:g}%" if percent < 100 else "only all prompts give it"
         return IntervalEstimate(None, None, None, f"{FEW.format(n=n, least=_FEWEST)}; {remedy}")
     parts = split_variance(sample, values)
-    if parts is None or not (sample.is_asked.all() and all(fit.known for fit in parts.fits)):
+    if parts is None or not (sample.is_asked.all() and all(fit.is_known for fit in parts.fits)):
         return IntervalEstimate(None, None, None, APART)
     # The unseen events, as many in all as for a share (`intervals.py`), are noise, too.
     unseen = UNSEEN * sample.unsampled_share / max(1.0, parts.degrees)
@@ -158,7 +158,7 @@ def estimates(
         for name, of_metric in (control or {}).items()
     }
     estimate_of = of_full_run(scored, seed=seed, n_draws=n_draws)
-    estimate_of |= {name: with_control.found for name, with_control in controlled.items()}
+    estimate_of |= {name: with_control.estimate for name, with_control in controlled.items()}
     facts = _terms(scored, {name: item.by_fact for name, item in controlled.items()})
     n, n_full, rows = len(sample.fact), int(sample.n_prompts.sum()), []
     for name, estimate in estimate_of.items():

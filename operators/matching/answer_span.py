@@ -36,8 +36,8 @@ def squad_words(text: str) -> list[str]:
     ['beatles', 'help']
     """
     folded = unicodedata.normalize("NFKC", text).lower()
-    kept = (sign for sign in folded if unicodedata.category(sign)[0] not in "P")
-    return _ARTICLES.sub(" ", "".join(kept)).split()
+    letters = (sign for sign in folded if unicodedata.category(sign)[0] not in "P")
+    return _ARTICLES.sub(" ", "".join(letters)).split()
 
 
 def token_f1(span: str, label: str) -> float:

@@ -63,8 +63,11 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         rows = rows.join(pairs, on="prompt_id", how="left", maintain_order="left")
         return facts.typed.add_value_keys(rows, labels)
 
-    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
-        matched, samples = mark_correct(add_keys(answers, answers), right_keys), further["samples"]
+    def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
+        matched, samples = (
+            mark_correct(add_keys(answers, answers), right_keys),
+            extra_tables["samples"],
+        )
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = add_keys(samples, sampled).select("prompt_id", "key")
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
@@ -77,12 +80,14 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
 
 
 def condense(
-    tables: method.Tables, again: pl.DataFrame, facts: Facts, options: Options, *, by: By
+    tables: method.Tables, repeated_answers: pl.DataFrame, facts: Facts, options: Options, *, by: By
 ) -> method.Tables:
     """The condensed answers and confidences of some relations."""
     answers, templates = tables["answers"], facts.templates
     condensed = belief.condense(answers, by=by, analyses=options.analyses, templates=templates)
-    prompts = again if "ovconf_by_length" in options.analyses else again.clear()
+    prompts = (
+        repeated_answers if "ovconf_by_length" in options.analyses else repeated_answers.clear()
+    )
     decoded_again = answers.join(prompts, on="prompt_id", how="semi")
     ranked = decoded_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
     return {**condensed._asdict(), "ranked": ranked, "calibration": tables["calibration"]}
@@ -100,7 +105,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
     """The common part of decoders and encoders: the metrics, and the configured analyses."""
     condensed = CondensedAnswers(*(evidence.tables[name] for name in CondensedAnswers._fields))
-    options, facts, again = evidence.options, evidence.facts, evidence.repeated_answers
+    options, facts, repeated_answers = evidence.options, evidence.facts, evidence.repeated_answers
     seed, counts = evidence.seed, condensed.counts(evidence.n_failed)
     draws, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
     fluctuation = partial(belief.fluctuation_rows, condensed, counts)
@@ -118,8 +123,10 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
         partial(belief.by_part, condensed, details, **draws),
         partial(analyses, options.analyses, condensed, counts, estimates, facts.templates),
     ]
-    if "ovconf_by_length" in options.analyses and again is not None:
-        parts.append(partial(ovconf_by_length, evidence.tables["ranked"], again, **draws))
+    if "ovconf_by_length" in options.analyses and repeated_answers is not None:
+        parts.append(
+            partial(ovconf_by_length, evidence.tables["ranked"], repeated_answers, **draws)
+        )
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         rows_of_parts: list[pl.DataFrame] = list(threads.map(call, parts))
     return pl.concat(rows_of_parts)

@@ -37,7 +37,7 @@ REASON = "no_single_token_label"
 def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
     labels = prompts.label_tokens(facts, tokenizer())
 
-    def match(answers: pl.DataFrame, further: Tables) -> Tables:
+    def match(answers: pl.DataFrame, extra_tables: Tables) -> Tables:
         of_relation = labels.join(
             answers.select("relation_id").unique(), on="relation_id", how="semi"
         )
@@ -47,7 +47,7 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matc
         template_id = pl.concat_str(parts.list.first(), parts.list.get(2), separator=".")
         return {
             **match_tokens(answers, labels),
-            "biases": further["priors"].select(
+            "biases": extra_tables["priors"].select(
                 relation_id=parts.list.first(),
                 template_id=template_id,
                 probabilities="candidate_probabilities",
@@ -117,8 +117,8 @@ def label_probabilities(
     )
 
 
-def _condense(tables: Tables, again: pl.DataFrame, facts: Facts, options: Any) -> Tables:
-    condensed = belief.condense(tables, again, facts, options, by="equality")
+def _condense(tables: Tables, repeated_answers: pl.DataFrame, facts: Facts, options: Any) -> Tables:
+    condensed = belief.condense(tables, repeated_answers, facts, options, by="equality")
     return {**condensed, **{name: tables[name] for name in ("biases", "gains", "left_out")}}
 
 

@@ -53,10 +53,10 @@ class Options:
 
 
 def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
-    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
+    def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
         columns = ["prompt_id", "relation_id", "pair_id", "template_id", "subject_index"]
         beams, chances = (
-            answers.select(columns).join(further[table], on="prompt_id", maintain_order="left")
+            answers.select(columns).join(extra_tables[table], on="prompt_id", maintain_order="left")
             for table in ("beams", "chances")
         )
         by_chance = chances.select(empty("by_chance").columns)

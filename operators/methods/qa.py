@@ -43,7 +43,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         for pair_id, objects in facts.pairs.select("pair_id", "objects").iter_rows()
     }
 
-    def match(answers: pl.DataFrame, further: method.Tables) -> method.Tables:
+    def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
         rows = _with_spans(answers)
         graded = pl.concat(
             [
@@ -54,7 +54,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
         keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
         matched = _wordings(keyed).with_columns(correct=default)
-        samples = further["samples"]
+        samples = extra_tables["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = normaliser.add_keys(_with_spans(samples).select("prompt_id", text="span"))
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
@@ -110,16 +110,16 @@ def _wordings(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _condense(
-    matched: method.Tables, again: pl.DataFrame, facts: Facts, options: belief.Options
+    matched: method.Tables, repeated_answers: pl.DataFrame, facts: Facts, options: belief.Options
 ) -> method.Tables:
-    condensed = belief.condense(matched, again, facts, options, by=_BY)
+    condensed = belief.condense(matched, repeated_answers, facts, options, by=_BY)
     return {**condensed, "graded": matched["graded"], "sampled": matched["sampled"]}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
     calibrated = evidence.tables["calibration"]
     is_sampled = evidence.n_failed_samples is not None
-    own = open_questions(
+    qa_metrics = open_questions(
         evidence.tables["graded"],
         evidence.tables["sampled"],
         _details(evidence.facts),
@@ -130,7 +130,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     )
     shared = belief.core(evidence, calibrated if is_sampled else None)
     return {
-        "metrics": pl.concat([own, shared]),
+        "metrics": pl.concat([qa_metrics, shared]),
         "bins": bins(calibrated, evidence.options.n_bins),
     }
 

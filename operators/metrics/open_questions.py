@@ -73,14 +73,14 @@ def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
 'correct_given_attempted': 0.6666666666666666, 'f1_attempted': 0.5714285714285714, 'index': 0.25}
     """
     right, wrong, none = ((pl.col("state") == state).mean() for state in STATES)
-    one = pl.lit(1.0)
+    unit_weight = pl.lit(1.0)
     expressions = {
-        "correct": (right, one),
-        "incorrect": (wrong, one),
-        "not_attempted": (none, one),
+        "correct": (right, unit_weight),
+        "incorrect": (wrong, unit_weight),
+        "not_attempted": (none, unit_weight),
         "correct_given_attempted": (right, right + wrong),
         "f1_attempted": (2 * right, 1 + right + wrong),
-        "index": (right - wrong, one),
+        "index": (right - wrong, unit_weight),
     }
     return {name: pair_terms(graded, *terms) for name, terms in expressions.items()}
 

@@ -24,7 +24,7 @@ class CountLabel(NamedTuple):
     metric: str | None = None
     help: str = ""
     grows: bool = True
-    said: tuple[str, str] | None = None
+    noun_and_suffix: tuple[str, str] | None = None
 
 
 # By their names in a progress counter (progress_counter.py) and in `_figures`.
@@ -34,17 +34,19 @@ COUNTS: Mapping[str, CountLabel] = {
     "prompt_tokens": CountLabel("factsweep_prompt_tokens", "Tokens of prompts"),
     "cached_tokens": CountLabel("factsweep_cached_tokens", "Tokens of prompts from the cache"),
     "output_tokens": CountLabel("factsweep_output_tokens", "Tokens of answers"),
-    "errors": CountLabel("factsweep_errors", "Prompts that became error rows", said=("error", "")),
-    "again": CountLabel(said=("answer", " given twice")),
+    "errors": CountLabel(
+        "factsweep_errors", "Prompts that became error rows", noun_and_suffix=("error", "")
+    ),
+    "again": CountLabel(noun_and_suffix=("answer", " given twice")),
     # Why calls of an endpoint are retried.
-    "turned_away": CountLabel(said=("call", " turned away")),
-    "timed_out": CountLabel(said=("call", " timed out")),
-    "failed": CountLabel(said=("call", " failed")),
+    "turned_away": CountLabel(noun_and_suffix=("call", " turned away")),
+    "timed_out": CountLabel(noun_and_suffix=("call", " timed out")),
+    "failed": CountLabel(noun_and_suffix=("call", " failed")),
     "faults": CountLabel("factsweep_faults", "Calls of an endpoint that are asked again"),
     "store_refused": CountLabel(
         "factsweep_store_refused",
         "Requests that a store refused for a moment",
-        said=("request", " refused by the store"),
+        noun_and_suffix=("request", " refused by the store"),
     ),
     "cached_share": CountLabel(
         "factsweep_cached_share", "Share of prompt tokens from the cache", grows=False
@@ -215,8 +217,8 @@ def _format_counts(counts: Counts) -> Iterator[str]:
     yield f"{counts['answers']:,.0f}/{counts['all_answers']:,.0f} answers"
     yield f"{counts.get('shards', 0):,.0f}/{counts['all_shards']:,.0f} shards"
     for name, counted in COUNTS.items():
-        if counted.said and counts.get(name):
-            noun, suffix = counted.said
+        if counted.noun_and_suffix and counts.get(name):
+            noun, suffix = counted.noun_and_suffix
             yield f"{count(counts[name], noun)}{suffix}"
 
 

@@ -289,7 +289,7 @@ def renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
     reader = READERS[entry.reader]
     if path is None or reader.content != "rows":
         return {}
-    return reader.meant(reader.columns(content_of(entry, files(entry, path))))
+    return reader.guess_columns(reader.columns(content_of(entry, files(entry, path))))
 
 
 def load_published(method: str) -> pl.DataFrame | None:

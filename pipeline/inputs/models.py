@@ -149,8 +149,11 @@ def verify(weights: Weights) -> None:
     """
     model = weights.model
     if model.source == "hub":
-        own = _own_content(model, weights.revision)
-        is_same = not weights.content or weights.content == {**own, **_digest_attachments(model)}
+        own_content = _own_content(model, weights.revision)
+        is_same = not weights.content or weights.content == {
+            **own_content,
+            **_digest_attachments(model),
+        }
     else:
         is_same = resolve(model) == weights
     if not is_same:

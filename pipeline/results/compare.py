@@ -376,9 +376,9 @@ def _by_relation(
         rows: tuple[pl.DataFrame, pl.DataFrame] = first[answers], second[answers]
         if unit == "prompt":
             rows = in_both(*rows, unit)
-        before = method.evidence({**first, answers: rows[0]})
-        after = method.evidence({**second, answers: rows[1]})
-        changes.append(state_changes(before, after, thresholds))
+        first_evidence = method.evidence({**first, answers: rows[0]})
+        second_evidence = method.evidence({**second, answers: rows[1]})
+        changes.append(state_changes(first_evidence, second_evidence, thresholds))
     own_relations = [sorted({*branch.relations} - {*pair.relations}) for branch in branches]
     own_rows = [
         [branch.matched_answers(relation) for relation in relations]

@@ -50,11 +50,13 @@ def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[Pa
         InputError: no paper has numbers of a model, there is no such run, or nothing that it
             measured was published.
     """
-    known = models()
+    known_models = models()
     for name in names:
-        if name not in known:
-            hint = suggestion(name, known)
-            raise InputError(f"no paper has numbers of {name}, but of {join_list(known)}.{hint}")
+        if name not in known_models:
+            hint = suggestion(name, known_models)
+            raise InputError(
+                f"no paper has numbers of {name}, but of {join_list(known_models)}.{hint}"
+            )
     parts = _load_all() if run is None else _of_run(run, results)
     tables = [
         PaperTable(_title(paper, table), _rows(cells, run))
@@ -118,11 +120,11 @@ def _rows(cells: pl.DataFrame, run: str | None) -> pl.DataFrame:
     if run is not None:
         keys.append("source")
         names = [name for name in cells.columns if name.endswith(" of the run")]
-        own = {name.removesuffix(" of the run"): pl.col(name) for name in names}
-        own |= {"source": pl.lit(run), "text": as_printed("measured")}
+        own_columns = {name.removesuffix(" of the run"): pl.col(name) for name in names}
+        own_columns |= {"source": pl.lit(run), "text": as_printed("measured")}
         difference = as_printed("difference", signed=True)
         differences = cells.with_columns(source=pl.lit("difference"), text=difference)
-        parts += [cells.with_columns(**own), differences.drop_nulls("difference")]
+        parts += [cells.with_columns(**own_columns), differences.drop_nulls("difference")]
     long = pl.concat(parts).sort("row", maintain_order=True)
     return pivot(long, keys, titles.values())
 

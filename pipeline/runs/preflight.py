@@ -68,8 +68,10 @@ def read_sources(plan: Plan) -> Facts:
 def _check_setting(plan: Plan, branch: Branch, facts: Facts) -> None:
     run, expand = plan.run, branch.step(branch.prompts).stage
     assert isinstance(expand, Expand), "prompts are expanded"
-    few = _first_pairs(expand.unify_shown_labels(facts), getattr(branch.setting, "shots", 0) + _FEW)
-    expansions = list(run.method.ask.expand(few, branch.setting, seed=run.seed))
+    few_facts = _first_pairs(
+        expand.unify_shown_labels(facts), getattr(branch.setting, "shots", 0) + _FEW
+    )
+    expansions = list(run.method.ask.expand(few_facts, branch.setting, seed=run.seed))
     if run.answers is None and not branch.admitted.is_complete():
         _check_reading(plan, branch, expansions)
 
@@ -78,11 +80,11 @@ def _first_pairs(facts: Facts, n: int) -> Facts:
     """The first pairs of each relation, and of each split of it."""
     groups = [name for name in ("relation_id", "split") if name in facts.pairs.columns]
     pairs = facts.pairs.filter(pl.int_range(pl.len()).over(groups) < n)
-    further = {
+    extra_tables = {
         name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
         for name, table in facts.extra_tables.items()
     }
-    return replace(facts, pairs=pairs, extra_tables=further)
+    return replace(facts, pairs=pairs, extra_tables=extra_tables)
 
 
 def _check_reading(plan: Plan, branch: Branch, expansions: list[Expansion]) -> None:

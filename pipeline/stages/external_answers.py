@@ -276,10 +276,10 @@ class GivenAnswers:
         return texts.join(thoughts, on="prompt_id", how="left", maintain_order="left")
 
     def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
-        further = (name for name in FURTHER if name in rows.collect_schema())
+        extra_columns = (name for name in FURTHER if name in rows.collect_schema())
         sets = pl.concat(self.prompts.each("candidate_sets")).unique(["candidates_id", "entity_id"])
         n = self.prompts.recipe.fields["setting"]["n"]
-        scores = rows.select(*self._columns(), *further).collect()
+        scores = rows.select(*self._columns(), *extra_columns).collect()
         _check_numbers(self.path, scores)
         prompts = pl.concat(self.prompts.each("prompts"))
         try:

@@ -50,12 +50,12 @@ class ConcurrencyLimit:
         """Begin within the maximum."""
         self.allowed = min(self.allowed, self.max)
 
-    def note_answer(self, now: float) -> None:
+    def note_answer(self, now_s: float) -> None:
         """Count an answer of the server."""
         if self._last is not None and self.is_fed:
             self._answers += 1
-            self._seconds += now - self._last
-        self._last = now if self.is_fed else None
+            self._seconds += now_s - self._last
+        self._last = now_s if self.is_fed else None
         if self._answers < 2 * self.allowed:
             return
         rate = self._answers / max(self._seconds, 1e-9)

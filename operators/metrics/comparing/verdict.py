@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judge_runs(comparison: pl.DataFrame, bar: VerdictThresholds) -> Verdict:
+def judge_runs(comparison: pl.DataFrame, thresholds: VerdictThresholds) -> Verdict:
     """Judge two runs by all rows of a comparison (columns: COMPARISON) that are to decide.
 
     Against a baseline, any regression, over all or in a relation, makes a regression: a gain in one
@@ -82,9 +82,9 @@ def judge_runs(comparison: pl.DataFrame, bar: VerdictThresholds) -> Verdict:
     Raises:
         InputError: a metric has no better direction.
     """
-    rows = judge_rows(comparison, bar).sort("relation_id", maintain_order=True)
+    rows = judge_rows(comparison, thresholds).sort("relation_id", maintain_order=True)
     overall = rows.filter(pl.col("relation_id").is_null())
-    if bar.is_baseline:
+    if thresholds.is_baseline:
         for outcome in WORST_FIRST[::2]:  # a regression, then an improvement
             if reasons := rows.filter(verdict=outcome)["reason"].to_list():
                 return Verdict(outcome, _join(reasons))
@@ -95,12 +95,12 @@ def judge_runs(comparison: pl.DataFrame, bar: VerdictThresholds) -> Verdict:
                 side: Side = "higher and lower" if len(sides) > 1 else decided["verdict"][0]
                 decided = rows.filter(pl.col("verdict").is_in(SIDES))
                 return Verdict(side, _join(decided["reason"].to_list()))
-    unsure = overall.filter(verdict="not enough evidence")["reason"].to_list()
+    unsure_reasons = overall.filter(verdict="not enough evidence")["reason"].to_list()
     if overall.is_empty():
-        unsure = ["The runs have no prompt in common."]
-    if unsure:
-        return Verdict("not enough evidence", unsure[0])
-    return Verdict(_unchanged_outcome(bar), " ".join(overall["reason"][:_N_NAMED]))
+        unsure_reasons = ["The runs have no prompt in common."]
+    if unsure_reasons:
+        return Verdict("not enough evidence", unsure_reasons[0])
+    return Verdict(_unchanged_outcome(thresholds), " ".join(overall["reason"][:_N_NAMED]))
 
 
 def _join(reasons: Sequence[str]) -> str:
@@ -109,15 +109,15 @@ def _join(reasons: Sequence[str]) -> str:
     return " ".join([*reasons[:_N_NAMED], *[f"And {n_further} more."] * (n_further > 0)])
 
 
-def judge_rows(comparison: pl.DataFrame, bar: VerdictThresholds) -> pl.DataFrame:
+def judge_rows(comparison: pl.DataFrame, thresholds: VerdictThresholds) -> pl.DataFrame:
     """Judge each row of a comparison (columns: COMPARISON) by itself: the table VERDICTS.
 
-    With the difference d and m = `bar.margin`, it is
+    With the difference d and m = `thresholds.margin`, it is
 
     - lower: |d| ≥ m, d and its whole interval lie below 0, and p ≤ alpha (where there is a test):
       `p` of the main metric over all, which is not adjusted, and `p_holm` of all other rows;
     - higher: the same above 0;
-    - no difference: |d| < m, the interval lies within −m to m, and there are `bar.min_facts` facts;
+    - no difference: |d| < m, the interval lies within −m to m, and there are enough facts;
     - not enough evidence: all others, also a missing value or interval.
 
     Against a baseline, the worse side is a regression, the better one an improvement, and no
@@ -138,51 +138,53 @@ def judge_rows(comparison: pl.DataFrame, bar: VerdictThresholds) -> pl.DataFrame
             "not enough evidence", f"{place} has no value and interval in both runs."
         )
         if None not in (row["difference"], row["ci_low"], row["ci_high"]):
-            judgement = _judge_row(row, place, bar)
+            judgement = _judge_row(row, place, thresholds)
         rows.append((metric, relation, *judgement))
     return pl.DataFrame(rows, schema=VERDICTS, orient="row")
 
 
-def _judge_row(row: Mapping[str, Any], place: str, bar: VerdictThresholds) -> Verdict:
+def _judge_row(row: Mapping[str, Any], place: str, thresholds: VerdictThresholds) -> Verdict:
     difference, low, high = (row[name] for name in ("difference", "ci_low", "ci_high"))
     is_adjusted = row["p_holm"] is not None
     p = row["p_holm" if is_adjusted else "p"]
-    margin, sentence = bar.margin, _describe(place, difference, low, high, bar)
-    matters, is_within = abs(difference) >= margin, max(-low, high) <= margin
-    one_sided = min(difference * low, difference * high) > 0
-    if matters and one_sided and (p is None or p <= bar.alpha):
+    margin, sentence = thresholds.margin, _describe(place, difference, low, high, thresholds)
+    is_large, is_within_margin = abs(difference) >= margin, max(-low, high) <= margin
+    excludes_zero = min(difference * low, difference * high) > 0
+    if is_large and excludes_zero and (p is None or p <= thresholds.alpha):
         reason = f"which exceeds the {margin:.4g} threshold"
-        return Verdict(_direction(row["metric"], difference, bar), f"{sentence}, {reason}.")
-    if not matters and is_within and row["n_pairs"] >= bar.min_facts:
-        return Verdict(_unchanged_outcome(bar), f"{sentence}, within the ±{margin:.4g} tolerance.")
-    if matters and not one_sided:
+        return Verdict(_direction(row["metric"], difference, thresholds), f"{sentence}, {reason}.")
+    if not is_large and is_within_margin and row["n_pairs"] >= thresholds.min_facts:
+        return Verdict(
+            _unchanged_outcome(thresholds), f"{sentence}, within the ±{margin:.4g} tolerance."
+        )
+    if is_large and not excludes_zero:
         reason = "and the interval contains 0"
-    elif matters:
+    elif is_large:
         correction = " after Holm's correction" * is_adjusted
-        reason = f"but p is {p:.4f}{correction}, above {bar.alpha:g}"
-    elif not is_within:
+        reason = f"but p is {p:.4f}{correction}, above {thresholds.alpha:g}"
+    elif not is_within_margin:
         reason = f"and the interval reaches beyond the ±{margin:.4g} tolerance"
     else:
-        reason = f"but {row['n_pairs']} facts are fewer than min_facts={bar.min_facts}"
+        reason = f"but {row['n_pairs']} facts are fewer than min_facts={thresholds.min_facts}"
     return Verdict("not enough evidence", f"{sentence}, {reason}.")
 
 
-def _direction(metric: str, difference: float, bar: VerdictThresholds) -> Outcome:
-    if not bar.is_baseline:
+def _direction(metric: str, difference: float, thresholds: VerdictThresholds) -> Outcome:
+    if not thresholds.is_baseline:
         return "higher" if difference > 0 else "lower"
     return "improvement" if (difference > 0) == HIGHER_IS_BETTER[metric] else "regression"
 
 
-def _unchanged_outcome(bar: VerdictThresholds) -> Outcome:
-    return "no change" if bar.is_baseline else "no difference"
+def _unchanged_outcome(thresholds: VerdictThresholds) -> Outcome:
+    return "no change" if thresholds.is_baseline else "no difference"
 
 
 def _describe(
-    place: str, difference: float, low: float, high: float, bar: VerdictThresholds
+    place: str, difference: float, low: float, high: float, thresholds: VerdictThresholds
 ) -> str:
     """A difference with its interval, in words."""
     interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
-    verbs = ("fell", "rose") if bar.is_baseline else ("is lower", "is higher")
+    verbs = ("fell", "rose") if thresholds.is_baseline else ("is lower", "is higher")
     if not difference:
-        return f"{place} {'did not change' if bar.is_baseline else 'is the same'} {interval}"
+        return f"{place} {'did not change' if thresholds.is_baseline else 'is the same'} {interval}"
     return f"{place} {verbs[difference > 0]} by {abs(difference):.4f} {interval}"

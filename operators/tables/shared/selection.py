@@ -34,24 +34,26 @@ def select_rows(rows: pl.DataFrame, metrics: str | None, settings: str | None) -
         (settings, "setting", ["title", "setting"]),
     ):
         if text is not None:
-            known = rows.select(columns).unpivot()["value"].unique(maintain_order=True).to_list()
+            known_names = (
+                rows.select(columns).unpivot()["value"].unique(maintain_order=True).to_list()
+            )
             parts = [
                 rows.filter(pl.any_horizontal(pl.col(columns) == name))
-                for name in _split_names(text, noun, known)
+                for name in _split_names(text, noun, known_names)
             ]
             rows = pl.concat(parts).unique(maintain_order=True)
     return rows.drop("title")
 
 
-def _split_names(text: str, noun: str, known: Sequence[str]) -> list[str]:
+def _split_names(text: str, noun: str, known_names: Sequence[str]) -> list[str]:
     """The names in a list; a known name may have commas itself."""
     names, parts = list[str](), text.split(",")
     while parts:
         lengths = range(len(parts), 0, -1)
-        n = next((n for n in lengths if ",".join(parts[:n]).strip() in known), None)
+        n = next((n for n in lengths if ",".join(parts[:n]).strip() in known_names), None)
         if n is None:
-            hint = suggestion(parts[0], known)
-            exist = ", ".join(known)
+            hint = suggestion(parts[0], known_names)
+            exist = ", ".join(known_names)
             raise InputError(
                 f"there is no {noun} {parts[0]!r} over all facts; there are {exist}.{hint}"
             )

@@ -69,7 +69,7 @@ def test_control_read_from_answers_is_that_of_the_numbers() -> None:
     expected = Known(earlier).of(sample)
     np.testing.assert_allclose(control.means, expected.means)
     np.testing.assert_allclose(control.within, expected.within, atol=1e-6)
-    assert control.whole.all()
+    assert control.is_whole.all()
 
 
 def test_control_of_facts_that_it_did_not_answer_as_a_whole_says_nothing_of_them() -> None:
@@ -79,7 +79,7 @@ def test_control_of_facts_that_it_did_not_answer_as_a_whole_says_nothing_of_them
         everything(control_answers), control_answers, lambda r: part.filter(relation_id=r)
     )
     control = read["acc_at_1"]
-    assert control.whole.tolist() == [False] + [True] * (len(control.whole) - 1)
+    assert control.is_whole.tolist() == [False] + [True] * (len(control.is_whole) - 1)
     is_of_fact = control_answers["pair_id"].to_numpy() == "t000000"
     assert not control.within[is_of_fact].any()
     assert control.within[~is_of_fact].any()
@@ -106,7 +106,9 @@ def test_controlled_mean_is_that_of_its_facts(share: float) -> None:
     control = Known(later(small(), 0.05, 1)).of(sample)
     controlled = controlled_mean(sample, right, weights, control, seed=1)
     if sample.is_asked.all():
-        assert controlled.found.value == pytest.approx(controlled.by_fact @ weights / weights.sum())
+        assert controlled.estimate.value == pytest.approx(
+            controlled.by_fact @ weights / weights.sum()
+        )
     assert controlled.n_effective is not None
     assert controlled.n_effective > 2 * len(sample.fact)
 
@@ -114,7 +116,7 @@ def test_controlled_mean_is_that_of_its_facts(share: float) -> None:
 def test_controlled_mean_of_all_prompts_is_theirs_exactly() -> None:
     sample, right = answered(1.0, 1)
     everyone = np.ones(sample.n_facts)
-    estimate = controlled_mean(sample, right, everyone, useless(sample, 1), seed=1).found
+    estimate = controlled_mean(sample, right, everyone, useless(sample, 1), seed=1).estimate
     value = estimate_mean(sample, right, everyone).value
     assert estimate[:3] == (value, value, value)
     assert value == pytest.approx(truth(small())["acc_at_1"])
@@ -128,7 +130,7 @@ def test_useless_control_costs_next_to_nothing(share: float) -> None:
         sample, right = answered(share, seed)
         everyone, control = np.ones(sample.n_facts), useless(sample, seed)
         with_it = controlled_mean(sample, right, everyone, control, seed=seed)
-        values.append((with_it.found.value, estimate_mean(sample, right, everyone).value))
+        values.append((with_it.estimate.value, estimate_mean(sample, right, everyone).value))
     with_it, without = np.array(values).T
     assert with_it.std() < 1.03 * without.std()
 
@@ -145,7 +147,7 @@ def test_intervals_with_a_control_cover_the_full_run(share: float) -> None:
 def test_control_that_was_never_wrong_leaves_the_rule_of_three() -> None:
     sample, right = answered(0.1, 1)
     control = Known(small()).of(sample)
-    estimate = controlled_mean(sample, right, np.ones(sample.n_facts), control, seed=1).found
+    estimate = controlled_mean(sample, right, np.ones(sample.n_facts), control, seed=1).estimate
     value, low, high = estimate[:3]
     assert None not in (value, low, high)
     assert value == pytest.approx(truth(small())["acc_at_1"], abs=0.005)
