@@ -201,11 +201,15 @@ def test_run_interrupted_says_what_is_next(cli: Cli, monkeypatch: pytest.MonkeyP
     [
         (
             PermissionError(13, "Permission denied", "/srv/results"),
-            "/srv/results: Permission denied;",
+            "/srv/results: Permission denied; check its rights and its owner, then run again.",
+        ),
+        (
+            OSError(28, "No space left on device"),
+            "No space left on device; make room on its disk, then run again.",
         ),
         (
             OSError("AWS Error NETWORK_CONNECTION: refused"),
-            "AWS Error NETWORK_CONNECTION: refused;",
+            "AWS Error NETWORK_CONNECTION: refused; check the disk and the network, then run",
         ),
         (InputError("it is \x1b[31mred."), "it is \\x1b[31mred."),
     ],
