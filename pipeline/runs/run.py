@@ -81,7 +81,7 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     past_runs.check_free(settings.results, settings.name)
     plan = build_plan(settings)
     sentences = check_plan(plan)
-    with run_files.log_run(settings):
+    with run_files.log_run(plan.run):
         metrics = _make_and_measure(plan, make, sentences)
         check_failed(plan)
         return metrics

@@ -12,6 +12,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs as meters
 from factsweep.pipeline.machine.logs import Meter
+from factsweep.pipeline.results import record
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs import status as watching
 from factsweep.pipeline.runs.run import measure_run
@@ -199,7 +200,7 @@ def test_watch_finished_run_is_done_at_once(
 def test_pulse_damaged_is_none(small_settings: Settings) -> None:
     settings = small_settings()
     running(settings, 1)()
-    path = Path(settings.results) / settings.name / run_files.PULSE
+    path = Path(settings.results) / settings.name / record.PROGRESS
     path.write_text(path.read_text()[:40])
     assert run_files.read_pulse(settings) is None
 
