@@ -81,13 +81,14 @@ def _describe_pulse(pulse: Pulse) -> str:
 
 def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator[str]:
     """The state of an artifact; of one that engines write its counts, rates and writer."""
-    artifact, question, chosen = step.artifact, step.question, branch.chosen
+    artifact, question, chosen, is_open = step.artifact, step.question, branch.chosen, True
     if question is not None and chosen is not None:
         if not chosen.is_complete():  # there may be answers to another part of the prompts
             yield "missing: its prompts are not chosen yet"
             return
         needed = chosen.read_all("needed").select("prompt_id")
-        yield _budget_state(branch, needed, run)
+        yield (state := _budget_state(branch, needed, run))
+        is_open = not state.startswith("done")
     elif artifact.is_complete():
         yield "done"
         return
@@ -105,7 +106,8 @@ def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator
             rows = sum(shards.get(shard, 0) for shard in published) + n_chunked
             yield f"{rows:,} of {sum(shards.values()):,} prompts"
     yield from _spent(artifact, needed)
-    yield from writers.describe(artifact)
+    if is_open:
+        yield from writers.describe(artifact)
 
 
 def _budget_state(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
@@ -125,15 +127,24 @@ def _spent(artifact: Artifact, needed: pl.DataFrame | None) -> Iterator[str]:
     shard_counts = artifact.counts(artifact.stage).values()
     for part_counts in (*shard_counts, *(chunk.counts for chunk in _chunks(artifact))):
         counts.update(numbers(part_counts))
-    if counts and needed is None:
-        yield f"{sum(artifact.rows('errors').values())} errors"
-    elif counts and needed is not None:
-        errors = artifact.read_all("errors")
-        yield f"{errors.join(needed, on='prompt_id', how='semi').height} errors"
+    if counts:
+        yield f"{_count_errors(artifact, needed)} errors"
     if counts["seconds"]:
         yield "an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))
         if counts["gpu_seconds"]:
             yield f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"
+
+
+def _count_errors(artifact: Artifact, needed: pl.DataFrame | None) -> int:
+    """The error rows of published shards; of a budget those of its prompts, also in chunks."""
+    if needed is None:
+        return sum(artifact.footer("errors", shard).rows for shard in artifact.shards("errors"))
+    chunks = (
+        artifact.read_chunk("errors", folder, chunk)[0]
+        for folder, chunk in artifact.chunks("errors")
+    )
+    rows = pl.concat([artifact.read_all("errors"), *chunks]).unique("prompt_id")
+    return rows.join(needed, on="prompt_id", how="semi").height
 
 
 def _chunks(artifact: Artifact) -> list[Footer]:
