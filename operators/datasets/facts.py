@@ -30,9 +30,9 @@ class Facts:
     """Facts and the templates that put them into words.
 
     Columns: `operators.schemas.SCHEMAS` under the same names. `extra_tables` are those a method
-    needs in addition, by name; their rows belong to pairs (pair_id, relation_id). `knowledge_base`
-    is that of the whole set, whichever part the facts are. `typed` are the objects that answers are
-    compared with as values, `refusals` the texts of answers that attempt none.
+    needs in addition, by name; their rows belong to pairs (pair_id, relation_id), or to relations.
+    `knowledge_base` is that of the whole set, whichever part the facts are. `typed` are the objects
+    that answers are compared with as values, `refusals` the texts of answers that attempt none.
     """
 
     relations: pl.DataFrame
@@ -159,11 +159,20 @@ def slice_facts(facts: Facts, part: Slice) -> Facts:
         pairs = pairs.filter(part.pairs_per_relation > _PLACE)
     if part.names_per_subject is not None:
         pairs = pairs.with_columns(pl.col("subjects").list.head(part.names_per_subject))
-    chosen = {
+    chosen = select_extra_tables(facts, relations, pairs)
+    return check_facts(Facts(relations, templates, pairs, chosen, facts.knowledge_base))
+
+
+def select_extra_tables(
+    facts: Facts, relations: pl.DataFrame, pairs: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
+    """The rows of the extra tables that belong to some pairs, or to relations as a whole."""
+    return {
         name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
+        if "pair_id" in table.columns
+        else table.join(relations, on="relation_id", how="semi", maintain_order="left")
         for name, table in facts.extra_tables.items()
     }
-    return check_facts(Facts(relations, templates, pairs, chosen, facts.knowledge_base))
 
 
 def add_right_labels(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from factsweep.operators.datasets import (
+    bear,
     distractors,
     kamel,
     layouts,
@@ -154,6 +155,11 @@ READERS: Mapping[str, Reader] = {
         contradictions=lambda texts, facts: (
             count_contradictions(facts) | triples.count_left_out(texts, facts)
         ),
+    ),
+    "bear": Reader(
+        content="texts",
+        facts=bear.facts_from_files,
+        columns=bear.columns_of,
     ),
     "questions": Reader(
         content="files",

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import masked
 from factsweep.operators.prompts.plausibility import entity_tokens
 from factsweep.operators.prompts.tokens import encode
 
@@ -127,12 +128,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """A whole text as token ids, its group with a common prefix, and its entity's [start, end)."""
+    """A whole text as token ids, its group with a common prefix, and its entity's [start, end).
+
+    `words` has the word of each token where the model is masked; null: a special token.
+    """
 
     request_id: str
     token_ids: Sequence[int]
     group: str
     span: tuple[int, int]
+    words: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,10 +206,13 @@ class Scorer(Protocol):
         ...
 
 
-def score_requests(tokenizer: Any, items: pl.DataFrame) -> Iterator[ScoreRequest]:
+def score_requests(
+    tokenizer: Any, items: pl.DataFrame, *, adds_bos: bool = False, is_masked: bool = False
+) -> Iterator[ScoreRequest]:
     """A request for each item (columns: ITEMS), in their order; texts are tokenised whole.
 
-    The texts of a pair in one setting are a group.
+    The texts of a pair in one setting are a group. With `adds_bos` a text begins with BOS even
+    where the tokenizer writes none; `is_masked`: the model fills masks.
 
     Raises:
         InputError: the tokenizer cannot say where its tokens stand, or writes BOS twice.
@@ -221,12 +229,17 @@ def score_requests(tokenizer: Any, items: pl.DataFrame) -> Iterator[ScoreRequest
         group=pl.format("{}.{}", "pair_id", "setting"),
     )
     texts = rows["text"].to_list()
-    offsets = tokenizer(texts, return_offsets_mapping=True).offset_mapping
+    encoding, bos = tokenizer(texts, return_offsets_mapping=True), tokenizer.bos_token_id
     spans = rows.select("item_id", "group", "entity_start", "entity_end").iter_rows()
-    for ids, text_offsets, (item_id, group, start, end) in zip(
-        encode(tokenizer, texts), offsets, spans, strict=True
-    ):
-        yield ScoreRequest(item_id, ids, group, entity_tokens(text_offsets, start, end))
+    token_ids = (masked.encode_texts if is_masked else encode)(tokenizer, texts)
+    encoded = zip(token_ids, encoding.offset_mapping, spans, strict=True)
+    for row, (ids, text_offsets, (item_id, group, start, end)) in enumerate(encoded):
+        words = tuple(encoding.word_ids(row)) if is_masked else ()
+        first, last = entity_tokens(text_offsets, start, end)
+        lacks_bos = adds_bos and not is_masked and bos is not None and ids[:1] != [bos]
+        prefix = [bos] if lacks_bos else []
+        n = len(prefix) if last else 0  # no entity: no place to move
+        yield ScoreRequest(item_id, [*prefix, *ids], group, (first + n, last + n), words)
 
 
 Ability = Literal["generate", "fill", "score", "prefer"]

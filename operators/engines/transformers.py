@@ -5,10 +5,11 @@ values; the rest of the texts follows in batches. Texts are padded on the right,
 never looks ahead: no attention mask is needed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import groupby, islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from factsweep.operators.engines.preference import (
     Beams,
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 # Masked prompts are sorted by length within a window, so that they need little padding.
 _PROMPTS_PER_WINDOW = 4096
+_TEXTS_PER_WINDOW = 512  # that are scored by a masked model, each once per token
 _MASKED_TOKENS = 8192  # of a batch
 # Of a batch of texts, prefix and padding included. A longer text is scored in pieces, since the
 # logits of a pass are a table of tokens × vocabulary.
@@ -166,6 +168,83 @@ class Likelihood:
         return [row[:length] for row, length in zip(logprobs, lengths, strict=True)]
 
 
+class PseudoLikelihood:
+    """A masked model that scores texts: every token is masked in turn, with the rest of its word.
+
+    Source: Kauf and Ivanova 2023, "A Better Way to Do Masked Language Model Scoring" (PLL within
+    words, left to right).
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
+        self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
+
+    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+        """One score for each request, window by window; within one, short texts first."""
+        waiting = iter(requests)
+        while window := list(islice(waiting, _TEXTS_PER_WINDOW)):
+            window.sort(key=lambda request: (len(request.token_ids), request.token_ids))
+            logprobs: dict[str, dict[int, float]] = {r.request_id: {} for r in window}
+            masked_texts = (text for request in window for text in self._masked(request))
+            for batch in cut_batches(
+                masked_texts, lambda text: len(text.token_ids), _MASKED_TOKENS
+            ):
+                for text, logprob in zip(batch, self._logprobs(batch), strict=True):
+                    logprobs[text.request_id][text.place] = logprob
+            for request in window:
+                yield _sum_places(request, logprobs[request.request_id])
+
+    def _masked(self, request: ScoreRequest) -> Iterator["_MaskedText"]:
+        """The text with each of its tokens masked, and with the later tokens of the same word."""
+        mask, ids, words = self._tokenizer.mask_token_id, request.token_ids, request.words
+        for place, word in enumerate(words):
+            if word is not None:
+                hidden = [
+                    mask if later >= place and words[later] == word else token
+                    for later, token in enumerate(ids)
+                ]
+                yield _MaskedText(request.request_id, place, hidden, ids[place])
+
+    def _logprobs(self, batch: Sequence["_MaskedText"]) -> list[float]:
+        """The log-probability of each text's token at its place."""
+        import torch
+
+        rows = [text.token_ids for text in batch]
+        ids = pad_rows(rows, self._tokenizer.pad_token_id).to(self._device)
+        attended = pad_rows([[1] * len(row) for row in rows]).to(self._device)
+        places = [text.place for text in batch]
+        targets = torch.tensor([text.target for text in batch], device=self._device)
+        with torch.inference_mode():
+            logits = logits_at(
+                self._model, range(len(batch)), places, input_ids=ids, attention_mask=attended
+            )
+            values = logits.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+        return [float(value) for value in values.tolist()]
+
+
+class _MaskedText(NamedTuple):
+    """A text in which the token of a place is masked, and the token that stood there."""
+
+    request_id: str
+    place: int
+    token_ids: Sequence[int]
+    target: int
+
+
+def _sum_places(request: ScoreRequest, logprobs: Mapping[int, float]) -> Scored:
+    """The score of a text from the log-probabilities of its tokens, by place."""
+    start, end = request.span
+    entity = [logprobs[place] for place in range(start, end) if place in logprobs]
+    return Scored(
+        request_id=request.request_id,
+        n_tokens=len(logprobs),
+        logprob=math.fsum(logprobs.values()) if logprobs else None,
+        entity_n_tokens=end - start,
+        entity_logprob=math.fsum(entity) if entity and len(entity) == end - start else None,
+        n_prompt_tokens=len(request.token_ids) * len(logprobs),
+        n_cached_tokens=0,
+    )
+
+
 class CandidatesLM:
     """A causal model that compares entities behind a cloze, and continues clozes by beams."""
 
@@ -271,15 +350,22 @@ class CandidatesLM:
             return self._model.generate(ids, config, attention_mask=torch.ones_like(ids))
 
 
-def load(start: Start) -> MaskedLM | Likelihood | CandidatesLM:
+def load(start: Start) -> MaskedLM | Likelihood | PseudoLikelihood | CandidatesLM:
     """The engine for the ability, with the model loaded."""
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-    if start.ability == "score":
+    source: dict[str, Any] = {
+        "revision": start.revision,
+        "trust_remote_code": start.trust_remote_code,
+    }
+    names = AutoConfig.from_pretrained(start.model, **source).architectures or ()
+    is_masked = any(name.endswith("ForMaskedLM") for name in names)
+    if start.ability == "score" and not is_masked:
         return Likelihood(_load_pretrained(AutoModelForCausalLM, start), device=start.device)
-    tokenizer = AutoTokenizer.from_pretrained(
-        start.model, revision=start.revision, trust_remote_code=start.trust_remote_code
-    )
+    tokenizer = AutoTokenizer.from_pretrained(start.model, **source)
+    if start.ability == "score":
+        masked = _load_pretrained(AutoModelForMaskedLM, start)
+        return PseudoLikelihood(masked, tokenizer, device=start.device)
     if start.ability == "prefer":
         return CandidatesLM(
             _load_pretrained(AutoModelForCausalLM, start), tokenizer, device=start.device

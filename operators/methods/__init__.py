@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from factsweep.operators.methods import belief, belief_masked, distractors, kamel, probelm, qa
+from factsweep.operators.methods import bear, belief, belief_masked, distractors, kamel, probelm, qa
 from factsweep.operators.methods.method import Method
 
 METHODS: Mapping[str, Method] = {
@@ -12,4 +12,5 @@ METHODS: Mapping[str, Method] = {
     "probelm": probelm.METHOD,
     "distractors": distractors.METHOD,
     "qa": qa.METHOD,
+    "bear": bear.METHOD,
 }

@@ -210,7 +210,7 @@ class Ask:
 
     `setting` is the frozen dataclass of a section of conf/prompt/, `ability` the task of the
     engine. `masked` names the method that replaces this one where the model is an encoder; null:
-    none.
+    none. With `adds_bos` scored texts begin with BOS if the tokenizer has one.
     """
 
     setting: type[Any]
@@ -218,6 +218,7 @@ class Ask:
     sliced: Callable[[Facts, Slice], Facts] = slice_facts
     ability: Ability = GENERATE
     masked: str | None = None
+    adds_bos: bool = False
 
     @property
     def knowledge_base(self) -> bool:

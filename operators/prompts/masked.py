@@ -95,6 +95,18 @@ def content_free(templates: pl.DataFrame) -> pl.DataFrame:
     return rows.select("template_id", "relation_id", "subject", query=query, prompt_id=prompt_id)
 
 
+def encode_texts(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The token ids of each text, special tokens included.
+
+    Raises:
+        InputError: the first text's tokens do not read as the text (`check_reading`).
+    """
+    token_ids: list[list[int]] = tokenizer(texts).input_ids
+    opening = tokenizer.cls_token_id
+    check_reading(tokenizer, texts[0], token_ids[0], opening=opening, may_close=True)
+    return token_ids
+
+
 def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
     """The token ids of each query, special tokens included, "[MASK]" as the model's own mask.
 
@@ -110,14 +122,13 @@ def encode(tokenizer: Any, queries: Sequence[str]) -> list[list[int]]:
     if not queries:
         return []
     texts = [query.replace(MASK, tokenizer.mask_token) for query in queries]
-    token_ids: list[list[int]] = tokenizer(texts).input_ids
+    token_ids = encode_texts(tokenizer, texts)
     for query, ids in zip(queries, token_ids, strict=True):
         if (n_masks := ids.count(tokenizer.mask_token_id)) != 1:
             raise InputError(
                 f"prompt {query!r} has {n_masks} masks instead of one; "
                 f"correct its template, or the name that holds {MASK}."
             )
-    check_reading(tokenizer, texts[0], token_ids[0], opening=tokenizer.cls_token_id, may_close=True)
     return token_ids
 
 

@@ -108,7 +108,7 @@ def items(facts: Facts, prompt_type: PromptType, *, seed: int) -> pl.DataFrame:
     subjects = facts.pairs.select("pair_id", rank, subject=pl.col("subjects").list.first())
     rows = candidates(facts).join(subjects, on="pair_id", maintain_order="left")
     tables = [
-        _items(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))
+        cut_texts(rows.filter(relation_id=relation_id), _template(facts, relation_id, prompt_type))
         for relation_id in facts.relations["relation_id"]
     ]
     setting = pl.lit(prompt_type)
@@ -148,7 +148,7 @@ def _template(facts: Facts, relation_id: str, prompt_type: PromptType) -> str:
     return text
 
 
-def _items(rows: pl.DataFrame, template: str) -> pl.DataFrame:
+def cut_texts(rows: pl.DataFrame, template: str) -> pl.DataFrame:
     """The parts of each candidate's text; both names are filled in at once, neither into the other.
 
     If the entity occurs twice, the continuation begins at the first, and `entity_start` is that of

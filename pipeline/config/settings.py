@@ -8,17 +8,17 @@ from typing import Any
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.protocol import Ability, EngineKind
 from factsweep.operators.engines.vllm.source import parsers
-from factsweep.operators.errors import InputError, collect_faults, input_errors
+from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import FILL, PREFER, SCORE, PromptSetting
 from factsweep.operators.prompts.setting import LanguageWords
-from factsweep.operators.wording import join_sentences, safe_names, suggestion
+from factsweep.operators.wording import safe_names, suggestion
 from factsweep.operators.wording.redaction import is_secret, redactor, texts
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import parse_budget, parse_target
 from factsweep.pipeline.config.cluster import Cluster
-from factsweep.pipeline.config.compose import compose_config, compose_fitting
+from factsweep.pipeline.config.compose import compose_config
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_metadata import OPEN, describe
 from factsweep.pipeline.config.recipe import build
@@ -50,6 +50,8 @@ def load(overrides: Sequence[str]) -> Run:
     if run.model.source == "endpoint" and run.decoding.engine != "fake":  # which runs here
         served = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
         run = replace(run, decoding=served)
+    elif run.model.architecture == "encoder":  # vLLM scores no masked model
+        run = replace(run, decoding=replace(run.decoding, scorer="transformers"))
     check_run(run)
     return (
         replace(run, decoding=_fill_decoding(run.decoding))
@@ -90,7 +92,7 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
 
     Encoders are asked with masks, unless a prompt is named.
     """
-    config, faults = compose_fitting(overrides)
+    config = compose_config(overrides)
     if "model" not in config:
         return config  # `build` refuses it
     model = config["model"]
@@ -101,13 +103,12 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
         model |= {"chat_template": True, "chat_template_text": f"@{file}"}
     model |= {name: _text(f"model.{name}", model[name]) for name in _TEXTS if name in model}
     placeholders = {name: value for name, value in OPEN.items() if model.get(name, "") is None}
-    with collect_faults(faults):
-        build(Config, {**config, "model": {**model, **placeholders}}, "")
-    if faults:
-        raise InputError(join_sentences(faults))
+    build(Config, {**config, "model": {**model, **placeholders}}, "")
     config["model"] = model = describe(model, config["cluster"])
     has_prompt = any(override.startswith(("prompt=", "prompt@")) for override in overrides)
-    if model["architecture"] == "encoder" and not has_prompt:
+    method = METHODS.get(config["benchmark"]["method"])
+    is_replaced = method is None or method.ask.ability != SCORE  # which masked models do, too
+    if model["architecture"] == "encoder" and not has_prompt and is_replaced:
         config["prompt"] = compose_config([*overrides, _MASKED])["prompt"]
     return config
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.datasets.facts import Facts, select_extra_tables
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.pipeline.cluster import machine_checks
@@ -80,10 +80,7 @@ def _first_pairs(facts: Facts, n: int) -> Facts:
     """The first pairs of each relation, and of each split of it."""
     groups = [name for name in ("relation_id", "split") if name in facts.pairs.columns]
     pairs = facts.pairs.filter(pl.int_range(pl.len()).over(groups) < n)
-    extra_tables = {
-        name: table.join(pairs, on="pair_id", how="semi", maintain_order="left")
-        for name, table in facts.extra_tables.items()
-    }
+    extra_tables = select_extra_tables(facts, facts.relations, pairs)
     return replace(facts, pairs=pairs, extra_tables=extra_tables)
 
 

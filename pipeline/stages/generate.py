@@ -267,10 +267,16 @@ _PREDICTED = ("token_id", "token", "probability", "candidate_probabilities")
 def score_questions(run: Run) -> Questions:
     """The scores of all texts, and of some in reverse order, which must not change them."""
     decoding, n = run.decoding, run.decoding.canary_prompts
-    fields = {"n_prompts": n, **decoding.fresh(canary=True)}
+    options = {
+        "adds_bos": run.method.ask.adds_bos,
+        "is_masked": run.model.architecture == "encoder",
+    }
+    bos = {"bos": True} if run.method.ask.adds_bos else {}
+    fields = {"n_prompts": n, **bos, **decoding.fresh(canary=True)}
+    again = Score(backwards=True, **options)
     return Questions(
-        Question("scores", Score(), fields=decoding.fresh()),
-        Question("rescored", Score(backwards=True), "ranked", n, fields) if n else None,
+        Question("scores", Score(**options), fields={**bos, **decoding.fresh()}),
+        Question("rescored", again, "ranked", n, fields) if n else None,
         (),
     )
 
@@ -283,6 +289,14 @@ class Score(Task):
     """
 
     backwards: bool = False
+    adds_bos: bool = False
+    is_masked: bool = False
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The texts as the model reads them."""
+        if self.is_masked:
+            return masked.encode_texts(tokenizer, texts)
+        return super().token_ids(tokenizer, texts)
 
     def answer_groups(
         self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
@@ -311,7 +325,9 @@ class Score(Task):
             continuation="text",
         )
         for group in items.partition_by("context_id", maintain_order=True):
-            yield from score_requests(tokenizer, group.reverse() if self.backwards else group)
+            ordered = group.reverse() if self.backwards else group
+            options = {"adds_bos": self.adds_bos, "is_masked": self.is_masked}
+            yield from score_requests(tokenizer, ordered, **options)
 
 
 def masked_questions(run: Run, facts: Artifact) -> Questions:

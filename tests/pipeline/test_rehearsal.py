@@ -1,4 +1,4 @@
-"""A model that is not at hand is build_plan and rehearsed, and never taken for the real one."""
+"""A model that is not at hand is planned and rehearsed, and never taken for the real one."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,9 @@ from factsweep.operators.engines import fake
 from factsweep.operators.errors import InputError, NotAtHandError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.commands import api
-from factsweep.pipeline.commands import run as run_verbs
 from factsweep.pipeline.commands.rehearsal import rehearsed
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.stages.plan import build_plan
+from factsweep.pipeline.stages.plan import planned
 
 _SLICE = ["benchmark=myriadlama-mini", "benchmark.relations=[P36]", "sweep=paper"]
 _LARGE = ["model=llama3-70b", *_SLICE]
@@ -32,18 +31,6 @@ def test_plan_without_the_model_is_approximate(folder: Path) -> None:
     assert "zero-shot templates=manual\n  prompts         " in text
     assert "time            about " in text
     assert not any(path.name != "hub" for path in folder.iterdir())
-
-
-@pytest.mark.parametrize("words", [["demo"], ["run_name=demo", "results=r"]])
-def test_plan_of_a_past_run_is_never_approximate(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(_: object) -> None:
-        raise NotAtHandError("its model is not at hand.")
-
-    monkeypatch.setattr(run_verbs, "_settings", refuse)
-    assert main(["plan", *words]) == 2
-    assert "its model is not at hand." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -75,7 +62,7 @@ def test_rehearsal_has_recipes_and_folders_of_its_own() -> None:
     assert run.artifacts.startswith("rehearsal/")
     assert run.results == "rehearsal"
     assert run.model.name == "rehearsal-llama3-70b"
-    for artifact, _ in (asked for branch in build_plan(run).branches for asked in branch.asked()):
+    for artifact, _ in (asked for branch in planned(run).branches for asked in branch.asked()):
         assert artifact.recipe.fields["model"]["source"] == "absent"
         assert artifact.recipe.fields["software"]["engine"] == "fake 1"
 

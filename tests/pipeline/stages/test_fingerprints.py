@@ -13,6 +13,7 @@ import pytest
 
 from factsweep.operators.matching import normalise
 from factsweep.operators.methods import METHODS
+from factsweep.operators.prompts.answer_space import AnswerSpace
 from factsweep.operators.prompts.clozes import Distractors
 from factsweep.operators.prompts.few_shot import FewShot
 from factsweep.operators.prompts.masked import MaskedSetting
@@ -323,6 +324,7 @@ SETTINGS = {
     "kamel": FewShot(5, as_="turns"),
     "prefer": Distractors("random"),
     "qa": OpenQuestion("random", 4, as_="turns"),
+    "bear": AnswerSpace(),
 }
 
 

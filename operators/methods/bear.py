@@ -1,0 +1,67 @@
+"""BEAR: every answer of a relation's answer space in a sentence, the likeliest one counts."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from factsweep.operators.datasets.facts import Facts
+from factsweep.operators.methods import method
+from factsweep.operators.metrics.bear import METRICS, bear, predict
+from factsweep.operators.prompts.answer_space import AnswerSpace, expand
+from factsweep.operators.schemas import columns
+from factsweep.operators.tables import bear as tables
+
+_TITLES: Mapping[str, str] = {
+    "headline": "BEAR score, and the accuracy of each template",
+    "relations": "By relation",
+    "groups": "By domain and cardinality",
+}
+
+
+def _match(answers: pl.DataFrame, _extra: method.Tables) -> method.Tables:
+    return {"answer_scores": answers.select(columns("answer_scores").names())}
+
+
+def _condense(
+    matched: method.Tables, _again: pl.DataFrame, facts: Facts, _options: method.Rounds
+) -> method.Tables:
+    spaces = facts.extra_tables["answer_spaces"]
+    return {"predicted": predict(matched["answer_scores"], facts.pairs, spaces)}
+
+
+def _measure(evidence: method.Evidence) -> method.Tables:
+    facts = evidence.facts
+    metrics = bear(
+        evidence.tables["predicted"],
+        facts.extra_tables["relation_groups"],
+        facts.pairs.select("relation_id", "pair_id"),
+        int(facts.templates.group_by("relation_id").len()["len"].max() or 0),  # type: ignore[arg-type]
+        seed=evidence.seed,
+        n_rounds=evidence.options.n_rounds,
+    )
+    return {"metrics": metrics}
+
+
+def _report(result: method.Result) -> method.Report:
+    metrics = result.tables["metrics"]
+    report_tables = {
+        "headline": tables.headline(metrics),
+        "relations": tables.by_relation(metrics, result.facts.labels),
+        "groups": tables.by_group(metrics),
+    }
+    return method.Report(report_tables, titles=_TITLES)
+
+
+METHOD = method.Method(
+    ask=method.Ask(AnswerSpace, expand, ability=method.SCORE, masked="bear", adds_bos=True),
+    measure=method.Measure(
+        version=1,
+        matcher=lambda _facts, _pipeline, _tokenizer: _match,
+        matched=("answer_scores",),
+        compute=_measure,
+        condense=_condense,
+        main_metric="bear_score",
+        metrics=METRICS,
+    ),
+    show=method.Show("bear", _report, tables.card),
+)
