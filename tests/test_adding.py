@@ -254,8 +254,8 @@ def test_metric_is_on_the_card_in_the_headline_and_in_the_glossary(tree: Path) -
     assert "3 passed" in tests
     assert "passed" in documented
     assert run(f"python -c '{SHOW}'", tree, tree).splitlines() == [
-        "length 3.5000 (.0000–7.0000)",
-        ".5000 3.5000 .5000",
+        "length 3.50 (0–7.00)",
+        ".5000 3.50 .5000",
         "mean number of characters of an answer",
         "False",
     ]
