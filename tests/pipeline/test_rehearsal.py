@@ -11,7 +11,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.commands import api
 from factsweep.pipeline.commands.rehearsal import rehearsed
 from factsweep.pipeline.config.settings import load
-from factsweep.pipeline.stages.plan import planned
+from factsweep.pipeline.stages.plan import build_plan
 
 _SLICE = ["benchmark=myriadlama-mini", "benchmark.relations=[P36]", "sweep=paper"]
 _LARGE = ["model=llama3-70b", *_SLICE]
@@ -62,7 +62,9 @@ def test_rehearsal_has_recipes_and_folders_of_its_own() -> None:
     assert run.artifacts.startswith("rehearsal/")
     assert run.results == "rehearsal"
     assert run.model.name == "rehearsal-llama3-70b"
-    for artifact, _ in (asked for branch in planned(run).branches for asked in branch.asked()):
+    for artifact, _ in (
+        pair for branch in build_plan(run).branches for pair in branch.list_questions()
+    ):
         assert artifact.recipe.fields["model"]["source"] == "absent"
         assert artifact.recipe.fields["software"]["engine"] == "fake 1"
 
