@@ -167,6 +167,8 @@ def _plan(args: argparse.Namespace) -> int:
     try:
         planned = api.forecast_of(_settings(args))
     except NotAtHandError:
+        if all(word.startswith("run_name=") for word in other_overrides(args)):
+            raise  # of a past run, whose settings are its record's
         planned = api.plan_absent(args.overrides)
     print(fit_to_terminal(str(planned)))
     return 0

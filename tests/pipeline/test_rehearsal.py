@@ -9,6 +9,7 @@ from factsweep.operators.engines import fake
 from factsweep.operators.errors import InputError, NotAtHandError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.commands import api
+from factsweep.pipeline.commands import run as run_verbs
 from factsweep.pipeline.commands.rehearsal import rehearsed
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.stages.plan import build_plan
@@ -31,6 +32,18 @@ def test_plan_without_the_model_is_approximate(folder: Path) -> None:
     assert "zero-shot templates=manual\n  prompts         " in text
     assert "time            about " in text
     assert not any(path.name != "hub" for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("words", [["demo"], ["run_name=demo", "results=r"]])
+def test_plan_of_a_past_run_is_never_approximate(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: object) -> None:
+        raise NotAtHandError("its model is not at hand.")
+
+    monkeypatch.setattr(run_verbs, "_settings", refuse)
+    assert main(["plan", *words]) == 2
+    assert "its model is not at hand." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
