@@ -85,7 +85,7 @@ def test_limit_refused_halves_at_once_and_rises_by_one() -> None:
     limit.note_refusal(now=1.0)
     assert limit.allowed == 20
     for second in range(41):
-        limit.note_answer(now=2.0 + second)
+        limit.note_answer(now_s=2.0 + second)
     assert limit.allowed == 21
 
 
