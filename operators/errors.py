@@ -62,6 +62,17 @@ class DecodingError(FactsweepError):
 
 
 @contextmanager
+def collect_faults(sentences: list[str]) -> Iterator[None]:
+    """Append the message of an InputError, so that several faults are listed at once."""
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except InputError as error:
+        sentences.append(str(error))
+
+
+@contextmanager
 def input_errors(source: str, fix: str) -> Iterator[None]:
     """Turn any error of a library over a file of the user's into one sentence.
 

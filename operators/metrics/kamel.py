@@ -38,11 +38,11 @@ from factsweep.operators.metrics.shared.rows import (
 PRECISION = Metric("precision", "P", "share of the given answers that are right", "higher")
 RECALL = Metric("recall", "R", "share of the right answers that were given", "higher")
 F1 = Metric("f1", "F1", "harmonic mean of precision and recall", "higher")
-F1_RELATION_MEAN = Metric("f1_relation_mean", better="higher")
+F1_RELATION_MEAN = Metric("f1_relation_mean", heading="", better="higher")
 _SAYS = "what always giving the relation's commonest answer would score"
 BASELINE_F1 = Metric("baseline_f1", "F1 of the most frequent answer", _SAYS)
-YEAR_ERROR_MEAN = Metric("year_error_mean", better="lower", range=(0, inf))
-YEAR_ERROR_MEDIAN = Metric("year_error_median", better="lower", range=(0, inf))
+YEAR_ERROR_MEAN = Metric("year_error_mean", heading="", better="lower", range=(0, inf))
+YEAR_ERROR_MEDIAN = Metric("year_error_median", heading="", better="lower", range=(0, inf))
 # In the order of their columns.
 METRICS = (
     *(PRECISION, RECALL, F1, F1_RELATION_MEAN, BASELINE_F1),

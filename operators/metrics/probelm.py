@@ -28,7 +28,7 @@ RANKING = (
     Metric("accuracy", "accuracy", _FIRST, "higher"),
     Metric("mrr", "MRR", "mean of 1 / the rank of the true candidate, in percent", "higher"),
     Metric("ndcg", "NDCG", _ORDER, "higher"),
-    Metric("ndcg_binary", better="higher"),
+    Metric("ndcg_binary", heading="", better="higher"),
     Metric("ndcg_at_3", "NDCG@3", _AT_3, "higher"),
 )
 RANKING_METRICS = tuple(metric.name for metric in RANKING)
@@ -46,7 +46,7 @@ _RANDOM = "what candidates in a random order would score"
 METRICS = (
     *RANKING,
     Metric("plausibility", "plausibility", _MEAN, "higher"),
-    Metric("plausibility_published", better="higher"),
+    Metric("plausibility_published", heading="", better="higher"),
     Metric("baseline_accuracy", "accuracy of a random order", _RANDOM),
     Metric("baseline_plausibility", "plausibility of a random order", _RANDOM),
 )

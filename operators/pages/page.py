@@ -265,7 +265,7 @@ def terms_of(headings: Iterable[str], metrics: Iterable[Metric]) -> dict[str, Te
     {'SD draw=pair': Term(metric='fluctuation_sd', meaning='how far accuracy moves', \
 better='lower is better', arrow='↓')}
     """
-    by_heading = {metric.heading: metric for metric in (_SCOPE, *metrics) if metric.says}
+    by_heading = {metric.title: metric for metric in (_SCOPE, *metrics) if metric.says}
     terms = {}
     for heading in headings:
         words = heading.split(" ")

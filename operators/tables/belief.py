@@ -28,18 +28,27 @@ from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
-from factsweep.operators.tables.shared.numbers import DASH, SHARE, SHORT_SHARE, difference, number
+from factsweep.operators.tables.shared.numbers import (
+    DASH,
+    SHARE,
+    SHORT_SHARE,
+    as_printed,
+    difference,
+    number,
+    numbers_of,
+)
 from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
 
 SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
+_NUMBERS = numbers_of(SHOWN)
 _INTERVAL = "95 % interval"
 
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per model, benchmark, setting and variant, as texts; several seeds are mean ± SD."""
     overall = metrics.filter(pl.col("slice").is_null())
-    text = pl.concat_str(SHARE.column_with_dashes(pl.col("value")), pivot.spread(overall, SHARE))
+    text = pl.concat_str(as_printed("value", numbers=_NUMBERS), pivot.spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
     )
@@ -57,9 +66,8 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     keys = [*SETTING, "part"]
     interval = SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
     intervals = rows.filter(metric=ACC_AT_1.name).select(*keys, interval)
-    return pivot.join_columns(
-        _table(rows, [*keys, "prompts"], SHARE.column_with_dashes(pl.col("value"))), intervals, keys
-    )
+    table = _table(rows, [*keys, "prompts"], as_printed("value", numbers=_NUMBERS))
+    return pivot.join_columns(table, intervals, keys)
 
 
 def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFrame:
@@ -69,7 +77,7 @@ def _table(rows: pl.DataFrame, keys: Sequence[str], text: pl.Expr) -> pl.DataFra
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric, one column per setting."""
-    numbers = pivot.card(metrics, HEADINGS, SHARE, row_variants=("draw", "prompts"))
+    numbers = pivot.card(metrics, SHOWN, SHARE, row_variants=("draw", "prompts"))
     columns = pl.Series("column", numbers.columns[1:], dtype=pl.String).to_frame()
     scopes = columns.select("column", _scope(pl.col("column"), pl.col("column")))
     row = pl.DataFrame([{"metric": "scope", **dict(scopes.iter_rows())}])

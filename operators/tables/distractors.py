@@ -121,7 +121,7 @@ def missing(table: pl.DataFrame) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return pivot.card(metrics, _HEADINGS, _PERCENT, row_variants=("width",))
+    return pivot.card(metrics, (*METRICS, *BASELINES, *KARR), _PERCENT, row_variants=("width",))
 
 
 def _table(rows: pl.DataFrame, *further_keys: str) -> pl.DataFrame:

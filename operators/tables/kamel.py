@@ -172,7 +172,7 @@ def card(metrics: pl.DataFrame) -> pl.DataFrame:
     other = pl.col("variant").fill_null("").str.contains("matching=|labels=")
     baseline = pl.col("metric").str.starts_with("baseline_")
     rows = metrics.filter(~(baseline & other))
-    return pivot.card(rows, headings(SHOWN), _PERCENT, row_variants=("matching", "labels"))
+    return pivot.card(rows, SHOWN, _PERCENT, row_variants=("matching", "labels"))
 
 
 def cardinality_figure(slices: pl.DataFrame, title: str) -> "Figure":

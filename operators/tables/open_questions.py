@@ -47,4 +47,4 @@ def _table(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen: one row per metric and grader."""
-    return pivot.card(metrics, HEADINGS, SHARE, row_variants=("grader", "draw", "prompts"))
+    return pivot.card(metrics, SHOWN, SHARE, row_variants=("grader", "draw", "prompts"))

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import polars as pl
 
 from factsweep.operators.metrics.probelm import ALL_TYPES, METRICS, correlations
-from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.tables.shared import canvas, pivot
 from factsweep.operators.tables.shared.canvas import Figure
@@ -186,7 +185,7 @@ def _cells(rows: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The overall numbers for a narrow screen: one row per metric and variant."""
-    return pivot.card(metrics, headings(METRICS), _PERCENT, row_variants=("score",))
+    return pivot.card(metrics, METRICS, _PERCENT, row_variants=("score",))
 
 
 def frames_figure(

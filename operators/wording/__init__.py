@@ -7,6 +7,7 @@ from difflib import get_close_matches
 _MOST = 24  # names in a sentence
 _LINES, _WIDTH = 4, 100
 _JOINERS = "\u200c\u200d"  # of Persian, Hindi and emojis
+_MOST_SENTENCES = 8
 
 
 def count(n: float, noun: str) -> str:
@@ -27,6 +28,17 @@ def shorten(lines: Sequence[str]) -> str:
     """
     cut = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines[:_LINES]]
     return "; ".join([*cut, *([f"{len(lines) - _LINES} more"] if len(lines) > _LINES else [])])
+
+
+def join_sentences(sentences: Sequence[str]) -> str:
+    """The first sentences in a row, each once, and the number of further ones.
+
+    >>> join_sentences(["No a.", "No b.", "No a."]), join_sentences([f"{i}." for i in range(12)])
+    ('No a. No b.', '0. 1. 2. 3. 4. 5. 6. 7. There are 4 more.')
+    """
+    different = list(dict.fromkeys(sentences))
+    n_left = len(different) - _MOST_SENTENCES
+    return " ".join([*different[:_MOST_SENTENCES], *[f"There are {n_left} more."] * (n_left > 0)])
 
 
 def join_list(names: Iterable[str], last: str = "and") -> str:

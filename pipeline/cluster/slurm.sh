@@ -24,7 +24,7 @@ trap finish EXIT
 
 # A sweep that is no further than at its last starts would be none the next time.
 mkdir -p "$logs"
-state=$(timeout 600 bash -c "$status" 2>/dev/null | sed 's/ · written by .*//' | cksum) || state="unknown"
+state=$(timeout 600 bash -c "$status" 2>/dev/null | sed '/^run /d; s/ · written by .*//' | cksum) || state="unknown"
 vain=0
 if [[ -s $logs/progress ]]; then
     { read -r vain; read -r before; } <"$logs/progress"

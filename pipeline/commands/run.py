@@ -58,7 +58,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("score", _score, _SCORE),
     ):
         command = verbs.add_parser(verb, description=text, examples=_EXAMPLES[verb])
-        past = "RUN is one that is done: what was asked then." if verb in _OF_PAST else ""
+        past = "RUN is one that has begun: what it asks." if verb in _OF_PAST else ""
         command.take(rest="past" if verb in _OF_PAST else None, keys=None, about=past, run=run)
         commands[verb] = command
     commands["run"].flag("--percent-encoded", ENCODED)
@@ -133,17 +133,27 @@ def _score(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> "Run":
-    """The run of the overrides, or a past run by its name or by run_name= alone."""
+    """The run of the overrides, or one that has begun by its name or by run_name= alone."""
+    runs = _all_settings(args)
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs)
+        raise InputError(f"{args.past[0]} is of several runs; {args.verb} one of {names}.")
+    return runs[0]
+
+
+def _all_settings(args: argparse.Namespace) -> list["Run"]:
+    """As `_settings`; a night or a study stands for all of its runs."""
     from factsweep.pipeline.config.literal_overrides import unquote
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.results.past_runs import is_done, run_of
+    from factsweep.pipeline.results.past_runs import list_begun, list_parts, run_of
 
     names, overrides = args.past, other_overrides(args)
     if not names:
         key, _, value = overrides[0].partition("=") if len(overrides) == 1 else ("", "", "")
-        if key != "run_name" or not is_done(places(args)["results"], unquote(value)):
-            return load(args.overrides)
-        names, overrides = [unquote(value)], []
+        names = [unquote(value)]
+        if key != "run_name" or names[0] not in list_begun(places(args)["results"]):
+            return [load(args.overrides)]
+        overrides = []
     if len(names) > 1 or overrides:
         words = " ".join(map(printable, [*names, *overrides]))
         raise InputError(
@@ -151,9 +161,10 @@ def _settings(args: argparse.Namespace) -> "Run":
             "or overrides alone."
         )
     folders = places(args)
-    run = run_of(folders["results"], names[0])
+    name = names[0].rstrip("/")
+    runs = [run_of(folders["results"], n) for n in list_parts(folders["results"], name)]
     has_store = any(override.startswith("artifacts=") for override in args.overrides)
-    return replace(run, artifacts=folders["artifacts"]) if has_store else run
+    return [replace(run, artifacts=folders["artifacts"]) for run in runs] if has_store else runs
 
 
 def _plan(args: argparse.Namespace) -> int:
@@ -177,11 +188,11 @@ def _plan(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.status import status
 
-    settings = _settings(args)
     if args.watch:
-        return _watch(settings)
-    for line in status(settings):
-        print(line)
+        return _watch(_settings(args))
+    for run in _all_settings(args):
+        for line in status(run):
+            print(line)
     return 0
 
 

@@ -167,20 +167,20 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
     command = verbs.add_parser(
         "baseline",
         description="accept or show the run that a nightly is compared with",
-        examples=["factsweep baseline accept demo demo-2026-11-20", "factsweep baseline show demo"],
+        examples=["factsweep baseline accept demo-2026-11-20", "factsweep baseline show demo"],
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     text = "compare a nightly with this run from now on"
     accept = actions.add_parser("accept", help=text, description=text)
     accept.take(
-        *("nightly", "accepted"),
-        about="NIGHTLY is one of conf/nightly/, or a YAML file; ACCEPTED a night "
-        "(demo-2026-11-21), or a run.",
+        rest="accepted",
+        about="ACCEPTED is a night, such as demo-2026-11-21; or a nightly (its name, or its YAML "
+        "file) and the run that its nights are compared with.",
         run=_accept,
     )
     text = "list the accepted runs, the last one first"
     show = actions.add_parser("show", help=text, description=text)
-    show.take("nightly", about="NIGHTLY is one of conf/nightly/, or a YAML file.", run=_show)
+    show.take("nightly", about="NIGHTLY is the name of a nightly, or its YAML file.", run=_show)
 
 
 def _nightly(args: argparse.Namespace) -> int:
@@ -194,15 +194,33 @@ def _nightly(args: argparse.Namespace) -> int:
         night = nights.night(args.nightly, args.overrides, day)
     except (Exception, KeyboardInterrupt) as error:
         if url:
-            nights.notify(url, f"{nights.label(args.nightly)}-{day}", error)
+            _notify_failure(url, args, nights.night_name(args.nightly, day), error)
         raise
     if url:
         nights.notify(url, night.name, night)
     own_dir = ["--config-dir", args.config_dir] if args.config_dir else []
     folders = [*(word for word in args.overrides if word.startswith("results=")), *own_dir]
-    accept = shlex.join(["factsweep", "baseline", "accept", args.nightly, night.name, *folders])
+    accept = shlex.join(["factsweep", "baseline", "accept", night.name, *folders])
     print("\n".join(_lines(night, accept)))
     return night.exit_code
+
+
+def _notify_failure(url: str, args: argparse.Namespace, name: str, error: BaseException) -> None:
+    """Notify of a night that failed, unless it is a nightly that has never been valid."""
+    from factsweep.pipeline.machine.logs import LOG
+    from factsweep.pipeline.studies import night as nights
+
+    has_begun = True
+    if getattr(error, "exit_code", None) == InputError.exit_code:
+        try:
+            label = nights.label(args.nightly)
+            has_begun = nights.has_begun(label, places(args)["results"], besides=name)
+        except InputError as fault:  # results= itself is wrong, or its store does not answer
+            has_begun = fault.exit_code != InputError.exit_code
+    if has_begun:
+        nights.notify(url, name, error)
+    else:
+        LOG.warning("nothing was sent: %s has not been valid yet.", args.nightly)
 
 
 def _lines(night: "Night", accept: str) -> Iterator[str]:
@@ -232,9 +250,15 @@ def _accept(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results import baseline
     from factsweep.pipeline.studies import night
 
-    night.load(args.nightly)
-    name = night.label(args.nightly)
-    accepted = baseline.accept(name, args.accepted, places(args)["results"])
+    results, words = places(args)["results"], args.accepted
+    parts = night.split_night(words[0]) if len(words) == 1 else None
+    if parts is None and len(words) != 2:
+        raise InputError(
+            "baseline accept needs ACCEPTED: a night, such as demo-2026-11-21, or a nightly and a "
+            "run; see factsweep baseline accept --help."
+        )
+    name = night.find_label(words[0], results) if parts is None else parts.nightly
+    accepted = baseline.accept(name, words[-1], results)
     print(f"{name} is compared with {accepted.run} from now on ({', '.join(accepted.runs)}).")
     return 0
 
@@ -243,8 +267,8 @@ def _show(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results import baseline
     from factsweep.pipeline.studies import night
 
-    night.load(args.nightly)
-    name, results = night.label(args.nightly), places(args)["results"]
+    results = places(args)["results"]
+    name = night.find_label(args.nightly, results)
     history = baseline.history(name, results)
     if not history:
         fix = shlex.join(["factsweep", "baseline", "accept", args.nightly, "RUN", *args.overrides])

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from factsweep.operators.datasets import table_files
 from factsweep.operators.errors import FactsweepError, InputError, printable, reason
-from factsweep.operators.wording import first_of, suggestion
+from factsweep.operators.wording import first_of, join_sentences, suggestion
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.folders import OWN_FACTS, OWN_QUESTIONS
 from factsweep.pipeline.config.literal_overrides import (
@@ -67,8 +67,40 @@ def keys() -> list[str]:
     return _names(_mapping([]))
 
 
+class _RefusedError(InputError):
+    """Overrides that do not fit conf/; `key` is that of the wrong one, if it is known."""
+
+    def __init__(self, sentence: str, key: str | None = None) -> None:
+        super().__init__(sentence)
+        self.key = key
+
+
 def compose_config(overrides: Sequence[str]) -> dict[str, Any]:
     """conf/ with the overrides, every interpolation resolved; an InputError if one does not fit."""
+    config, faults = compose_fitting(overrides)
+    if faults:
+        raise InputError(join_sentences(faults))
+    return config
+
+
+def compose_fitting(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """conf/ with those overrides that fit, and a sentence for each other one.
+
+    Raises:
+        InputError: they cannot be told apart.
+    """
+    fitting, faults = list(overrides), list[str]()
+    while True:
+        try:
+            return _compose(fitting), faults
+        except _RefusedError as error:
+            faults.append(str(error))
+            n, fitting = len(fitting), [text for text in fitting if _key(text) != error.key]
+            if len(fitting) == n:
+                raise InputError(join_sentences(faults)) from error
+
+
+def _compose(overrides: Sequence[str]) -> dict[str, Any]:
     texts = [*map(literal, overrides)]
     if lists := [text for text in texts if gives_several_values(text)]:
         raise InputError(
@@ -83,25 +115,29 @@ def compose_config(overrides: Sequence[str]) -> dict[str, Any]:
     except FactsweepError:
         raise
     except Exception as error:  # Hydra raises errors of any kind: ValueError, TypeError, …
-        raise InputError(_refusal(overrides, error)) from error
+        raise _refusal(overrides, error) from error
 
 
-def _refusal(overrides: Sequence[str], error: Exception) -> str:
+def _refusal(overrides: Sequence[str], error: Exception) -> _RefusedError:
     """The override that Hydra refuses, if it is known, and the reason."""
     if unknown := re.search(r"Could not override '([\w.@/]+)'", str(error)):
         key = unknown[1]
         if key in _OF_CHATS:
-            return f"{key} is how chats are asked for answers, not masks or scores; leave it out."
+            sentence = f"{key} is how chats are asked for answers, not masks or scores"
+            return _RefusedError(f"{sentence}; leave it out.", key)
         renamed = _ELSEWHERE.get(key)
         hint = f" Did you mean {renamed}?" if renamed else suggestion(key, keys())
-        return f"there is no key {key} in conf/; `factsweep run --help` lists them.{hint}"
+        sentence = f"there is no key {key} in conf/; `factsweep run --help` lists them.{hint}"
+        return _RefusedError(sentence, key)
     problem = reason(error)
     texts = [*map(printable, overrides)]
     if not texts:
-        return f"conf/ and the folder of your own cannot be read together: {problem}."
+        return _RefusedError(
+            f"conf/ and the folder of your own cannot be read together: {problem}."
+        )
     subject = f"overrides {' '.join(texts)} do" if len(texts) > 1 else f"override {texts[0]} does"
     problem = problem.removeprefix("OverrideParseException: ")
-    return f"the {subject} not fit conf/: {problem}."
+    return _RefusedError(f"the {subject} not fit conf/: {problem}.")
 
 
 def _with_own_facts(overrides: Sequence[str]) -> list[str]:
@@ -175,9 +211,10 @@ def _to_hydra_overrides(override: str) -> list[str]:
     if group == "model" and (path.is_dir() or "/" in name):
         id_ = str(path.absolute()) if path.is_dir() else name
         return [f"model={ANY_MODEL}", f"model.id={quote(id_)}"]
-    raise InputError(
+    raise _RefusedError(
         f"there is no {group} {name!r} in conf/{group}/; it has {first_of(names)}."
-        f"{suggestion(name, names)}{_MORE.get(group, '')}"
+        f"{suggestion(name, names)}{_MORE.get(group, '')}",
+        group,
     )
 
 

@@ -19,7 +19,7 @@ import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.wording import suggestion
+from factsweep.operators.wording import join_sentences, suggestion
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def build(kind: type[T], values: Any, path: str) -> T:
     mapping in messages.
 
     Raises:
-        InputError: it names the field, its value and the allowed values.
+        InputError: it names each wrong field, its value and the allowed values.
     """
     try:
         text = _JSON.dump_json(values)
@@ -131,10 +131,27 @@ def build(kind: type[T], values: Any, path: str) -> T:
         # dataclasses have no configuration of their own, and are checked as strictly.
         built: T = _adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:
-        # A misspelt field is missing and unknown at once; that it is unknown says more.
-        wrong = min(error.errors(), key=lambda detail: detail["type"] != _UNKNOWN)
-        raise InputError(_sentence(kind, wrong, path)) from error
+        raise InputError(join_sentences(_faults(kind, error, path))) from error
     return built
+
+
+def _faults(kind: type[Any], error: ValidationError, path: str) -> list[str]:
+    """A sentence per wrong field, unknown ones first.
+
+    A misspelt field is missing and unknown at once; that it is unknown says more. A value that fits
+    no type of a union has an error per type, of which the first counts.
+    """
+    details = sorted(error.errors(), key=lambda detail: detail["type"] != _UNKNOWN)
+    sentences = dict[str, str]()
+    for detail in details:
+        name, sentence = _sentence(kind, detail, path)
+        is_misspelt = any(
+            text.endswith(f" Did you mean {name.rpartition('.')[2]}?")
+            for text in sentences.values()
+        )
+        if detail["type"] != "missing" or not is_misspelt:
+            sentences.setdefault(name, sentence)
+    return list(sentences.values())
 
 
 @cache
@@ -164,8 +181,8 @@ def dataclasses_in(hint: Any) -> Iterator[type[Any]]:
         yield from dataclasses_in(argument)
 
 
-def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
-    """An error of pydantic as one sentence: the field, its value and the allowed values."""
+def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> tuple[str, str]:
+    """The field of an error of pydantic, and a sentence with its value and the allowed values."""
     problem, value, ctx = error["type"], error["input"], error.get("ctx", {})
     names, field_names, kinds = [path] * bool(path), list[str](), [kind]
     for part in error["loc"]:
@@ -182,10 +199,10 @@ def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
         names, value = [*names, "kind"], ctx.get("tag")
     name, group = ".".join(names), ".".join(names[:-1])
     if problem in ("missing", "union_tag_not_found"):
-        return f"{name} is missing; give it a value."
+        return name, f"{name} is missing; give it a value."
     if problem == _UNKNOWN:
         fields = f"{group or 'conf/config.yaml'} has {', '.join(field_names)}"
-        return f"{name} is no known field; {fields}.{suggestion(names[-1], field_names)}"
+        return name, f"{name} is no known field; {fields}.{suggestion(names[-1], field_names)}"
     must = _MUST_BE.get(problem, "").format(**ctx) or error["msg"].partition(" should ")[2]
     choices = re.findall(r"'([^']*)'", str(ctx.get("expected", ctx.get("expected_tags", ""))))
     suffix = suggestion(value, choices) if isinstance(value, str) else ""
@@ -196,4 +213,4 @@ def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> str:
         text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
         text = text.removesuffix("\n").removesuffix("\n...")
     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return f"{name}={text}; {rule}.{suffix}"
+    return name, f"{name}={text}; {rule}.{suffix}"

@@ -8,17 +8,17 @@ from typing import Any
 from factsweep.operators.engines import ENGINES
 from factsweep.operators.engines.protocol import Ability, EngineKind
 from factsweep.operators.engines.vllm.source import parsers
-from factsweep.operators.errors import InputError, input_errors
+from factsweep.operators.errors import InputError, collect_faults, input_errors
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import FILL, PREFER, SCORE, PromptSetting
 from factsweep.operators.prompts.setting import LanguageWords
-from factsweep.operators.wording import safe_names, suggestion
+from factsweep.operators.wording import join_sentences, safe_names, suggestion
 from factsweep.operators.wording.redaction import is_secret, redactor, texts
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import parse_budget, parse_target
 from factsweep.pipeline.config.cluster import Cluster
-from factsweep.pipeline.config.compose import compose_config
+from factsweep.pipeline.config.compose import compose_config, compose_fitting
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_metadata import OPEN, describe
 from factsweep.pipeline.config.recipe import build
@@ -92,7 +92,7 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
 
     Encoders are asked with masks, unless a prompt is named.
     """
-    config = compose_config(overrides)
+    config, faults = compose_fitting(overrides)
     if "model" not in config:
         return config  # `build` refuses it
     model = config["model"]
@@ -103,7 +103,10 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
         model |= {"chat_template": True, "chat_template_text": f"@{file}"}
     model |= {name: _text(f"model.{name}", model[name]) for name in _TEXTS if name in model}
     placeholders = {name: value for name, value in OPEN.items() if model.get(name, "") is None}
-    build(Config, {**config, "model": {**model, **placeholders}}, "")
+    with collect_faults(faults):
+        build(Config, {**config, "model": {**model, **placeholders}}, "")
+    if faults:
+        raise InputError(join_sentences(faults))
     config["model"] = model = describe(model, config["cluster"])
     has_prompt = any(override.startswith(("prompt=", "prompt@")) for override in overrides)
     method = METHODS.get(config["benchmark"]["method"])

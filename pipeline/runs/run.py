@@ -16,6 +16,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.results import past_runs, report, run_record
+from factsweep.pipeline.results.run_record import PROGRESS
 from factsweep.pipeline.results.run_warnings import warn_of_server
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
@@ -81,7 +82,7 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     past_runs.check_free(settings.results, settings.name)
     plan = build_plan(settings)
     sentences = check_plan(plan)
-    with run_files.log_run(settings):
+    with run_files.log_run(plan.run):
         metrics = _make_and_measure(plan, make, sentences)
         check_failed(plan)
         return metrics
@@ -259,5 +260,7 @@ def make_given(plan: Plan) -> None:
     """Make the missing artifacts of a plan with given answers, in this process."""
     wait = plan.run.cluster.when_held == "wait"
     with lease.hold_leases(plan.store, plan.missing(), wait=wait) as writer:
+        with may_fail(PROGRESS):
+            run_files.write_pulse(plan.run, "running", {})
         for step in plan.steps:
             step.run(writer.leases.get(step.artifact.folder))

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from factsweep.operators.errors import (
     DamagedFileError,
@@ -33,7 +33,9 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
+from factsweep.pipeline.results.run_record import PROGRESS, QUESTIONS, describe_run
 from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "logs"
@@ -43,7 +45,6 @@ _KEPT = 3  # rotated logs
 _PUT_EVERY_S = 20.0  # into an object store, in two calls
 _MOST_ENGINES = 200  # whose logs are kept
 _STOPS = (KeyboardInterrupt, StoppedError)
-PULSE = "progress.json"
 _BEAT_EVERY_S = 5.0
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
@@ -108,13 +109,17 @@ def log_failure(run: Run, error: FactsweepError) -> None:
 
 def _end(run: Run, state: State, cause: str | None = None) -> None:
     """Write the end into progress.json if this process began the run, or if it is done now."""
-    with logs.may_fail(PULSE):
+    with logs.may_fail(PROGRESS):
         last = read_pulse(run)
         if last is None:
             return
         is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
-        if is_own or (state == "done" and last.state != "done"):
-            write_pulse(run, state, cause=cause and hidden(cause))
+        is_other = last.state != "done" or not is_of(last, run)
+        if is_own:
+            cause = cause and hidden(cause)
+            put_pulse(run, replace(last, at=_now(), state=state, why=cause))
+        elif state == "done" and is_other:
+            write_pulse(run, state)
 
 
 def log_start(plan: Plan, sentences: Sequence[str]) -> None:
@@ -207,6 +212,19 @@ class Pulse:
     pid: int
     counts: dict[str, float]
     why: str | None
+    machine: str | None = None  # as in lease.Holder
+    started: str | None = None
+    run: dict[str, Any] | None = None  # the configuration; older versions wrote none
+
+    @property
+    def process(self) -> str:
+        """Its process, for messages."""
+        return f"process {self.pid} on {self.host}"
+
+    def is_dead(self) -> bool:
+        """Whether its process has certainly ended without noting an end."""
+        is_open = self.state in ("waiting", "running")
+        return is_open and lease.has_ended(self.pid, self.machine, self.started)
 
 
 class PulseWriter:
@@ -230,7 +248,7 @@ class PulseWriter:
     def _show(self, state: State, counts: Mapping[str, float], cause: str | None = None) -> None:
         if cause != self._why or time.monotonic() - self._last >= _BEAT_EVERY_S:
             self._why, self._last = cause, time.monotonic()
-            with logs.may_fail(PULSE):
+            with logs.may_fail(PROGRESS):
                 write_pulse(self._run, state, counts, cause)
 
 
@@ -241,15 +259,32 @@ def write_pulse(
     if counts is None:
         last = read_pulse(run)
         counts = last.counts if last is not None else {}
-    timestamp = datetime.now(UTC).isoformat(timespec="seconds")
-    pulse = Pulse(timestamp, state, socket.gethostname(), os.getpid(), dict(counts), cause)
-    Store(run.folder).put_json(PULSE, asdict(pulse))
+    this = lease.this_process()
+    process = (this.host, this.pid, dict(counts), cause, this.machine, this.started)
+    put_pulse(run, Pulse(_now(), state, *process, describe_run(run)))
+
+
+def is_of(pulse: Pulse, run: Run) -> bool:
+    """Whether a pulse is of a run that asks the same; a target raises the budget meanwhile."""
+    questions = describe_run(run), pulse.run or {}
+    names = [*QUESTIONS, *([] if run.target is not None else ["budget"])]
+    left, right = ({name: fields.get(name) for name in names} for fields in questions)
+    return left == right
+
+
+def put_pulse(run: Run, pulse: Pulse) -> None:
+    """Write a pulse into the folder of the results of a run."""
+    Store(run.folder).put_json(PROGRESS, asdict(pulse))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def read_pulse(run: Run) -> Pulse | None:
     """The last pulse of a run; null if there is none, or if it is damaged."""
     store = Store(run.folder)
     try:
-        return build(Pulse, store.get_json(PULSE), store.where(PULSE))
+        return build(Pulse, store.get_json(PROGRESS), store.where(PROGRESS))
     except (FileNotFoundError, DamagedFileError):
         return None

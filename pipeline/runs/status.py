@@ -2,7 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
 from factsweep.operators.wording import count
@@ -11,7 +13,7 @@ from factsweep.pipeline.decoding import progress, remaining_prompts
 from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.runs.run_files import Pulse, read_pulse
+from factsweep.pipeline.runs.run_files import Pulse, is_of, read_pulse
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan, build_requested_plan
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
@@ -25,67 +27,124 @@ _LOOK_S = 2.0
 _SILENT_S = 60.0  # without a new pulse, before a run may be dead
 
 
+class _Writers:
+    """The writers of artifacts in words, each looked at once."""
+
+    def __init__(self) -> None:
+        self._text_by_id: dict[str, str] = {}
+
+    def describe(self, artifact: Artifact) -> Iterator[str]:
+        """The writer of an artifact, if it has one, and whether that is dead."""
+        holder = lease.find_holder(artifact.store, artifact.folder)
+        if holder is not None:
+            if holder.id not in self._text_by_id:
+                life = lease.describe_life(artifact.store, holder)
+                self._text_by_id[holder.id] = f"written by {holder}{life}"
+            yield self._text_by_id[holder.id]
+
+
 def status(settings: Run) -> Iterator[str]:
-    """One line per stage and setting: done, partial, missing or damaged; its speed, its writer."""
-    for branch in build_requested_plan(settings).branches:
+    """The state of a run, if it has begun, then a line per stage and setting.
+
+    Of a stage: done, partial, missing or damaged; its speed, its writer.
+    """
+    plan, writers = build_requested_plan(settings), _Writers()
+    pulse = read_pulse(plan.run)
+    if pulse is not None and is_of(pulse, plan.run):
+        yield f"run {plan.run.name}: {_describe_pulse(pulse)}"
+    for branch in plan.branches:
         yield branch.title
         for step in branch.steps:
             artifact = step.artifact
             try:
                 damage = next(check_listing(artifact), None)
-                state = f"damaged: {damage.sentence}" if damage else _state(step, branch, settings)
+                if damage is None:
+                    state = " · ".join(_states(step, branch, plan.run, writers))
+                else:
+                    state = f"damaged: {damage.sentence}"
             except DamagedFileError as error:
                 state = f"damaged: {error}"
             yield f"  {artifact.stage:12} {artifact.fingerprint}  {state}"
 
 
-def _state(step: Step, branch: Branch, run: Run) -> str:
-    artifact, question = step.artifact, step.question
-    if question is not None and branch.chosen is not None and branch.chosen.is_complete():
-        return _budget_state(branch, branch.chosen, run)
-    if artifact.is_complete():
-        return "done"
-    if question is None or not branch.prompts.is_complete():
-        return "partial" if artifact.store.names(artifact.folder) else "missing"
-    published, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
-    chunks = _chunks(artifact)
-    if not published and not chunks:
-        return f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
-    rows = sum(shards.get(shard, 0) for shard in published) + sum(chunk.rows for chunk in chunks)
-    parts = [
-        f"partial: {len(published):,} of {len(shards):,} shards",
-        f"{rows:,} of {sum(shards.values()):,} prompts",
-    ]
-    return " · ".join([*parts, *_spent(artifact, chunks)])
+def _describe_pulse(pulse: Pulse) -> str:
+    reason = f": {pulse.why}" if pulse.why else ""
+    if pulse.is_dead():
+        return (
+            f"dead: {pulse.process} ended without a word, and was last heard of at {pulse.at}; "
+            "run it again, and it resumes"
+        )
+    if pulse.state in ("waiting", "running"):
+        return f"{pulse.state}, {pulse.process}, last heard of at {pulse.at}{reason}"
+    return f"{pulse.state} at {pulse.at}{reason}"
 
 
-def _budget_state(branch: Branch, chosen: Artifact, run: Run) -> str:
-    artifact, n_needed = branch.answers, chosen.read_all("needed").height
-    n_shards = sum(rows > 0 for rows in chosen.rows("needed").values())
-    n_left = n_needed
+def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator[str]:
+    """The state of an artifact; of one that engines write its counts, rates and writer."""
+    artifact, question, chosen, is_open = step.artifact, step.question, branch.chosen, True
+    if question is not None and chosen is not None:
+        if not chosen.is_complete():  # there may be answers to another part of the prompts
+            yield "missing: its prompts are not chosen yet"
+            return
+        needed = chosen.read_all("needed").select("prompt_id")
+        yield (state := _budget_state(branch, needed, run))
+        is_open = not state.startswith("done")
+    elif artifact.is_complete():
+        yield "done"
+        return
+    elif question is None or not branch.prompts.is_complete():
+        yield "partial" if artifact.store.names(artifact.folder) else "missing"
+        return
+    else:
+        needed = None
+        published, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
+        n_chunked = sum(chunk.rows for chunk in _chunks(artifact))
+        if not published and not n_chunked:
+            yield f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
+        else:
+            yield f"partial: {len(published):,} of {len(shards):,} shards"
+            rows = sum(shards.get(shard, 0) for shard in published) + n_chunked
+            yield f"{rows:,} of {sum(shards.values()):,} prompts"
+    yield from _spent(artifact, needed)
+    if is_open:
+        yield from writers.describe(artifact)
+
+
+def _budget_state(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
+    assert branch.chosen is not None
+    n_shards = sum(rows > 0 for rows in branch.chosen.rows("needed").values())
+    n_left = n_needed = needed.height
     if branch.admitted.is_complete():
         n_left = sum(remaining_prompts.count_left(list(list_branch_work(run, branch))))
     state = "done" if not n_left else "missing" if n_left == n_needed else "partial"
     budget = f"{count(n_needed, 'prompt')} of the budget in {count(n_shards, 'shard')}"
-    progress_text = f"{state}: {n_needed - n_left:,} of {budget}"
-    return " · ".join([progress_text, *_spent(artifact, _chunks(artifact))])
+    return f"{state}: {n_needed - n_left:,} of {budget}"
 
 
-def _spent(artifact: Artifact, chunks: Sequence[Footer]) -> Iterator[str]:
-    """The errors, the rates and the writer of an open artifact."""
+def _spent(artifact: Artifact, needed: pl.DataFrame | None) -> Iterator[str]:
+    """The errors and the rates of an open artifact; `needed` are the prompts of a budget."""
     counts = Counter[str]()
     shard_counts = artifact.counts(artifact.stage).values()
-    for part_counts in (*shard_counts, *(chunk.counts for chunk in chunks)):
+    for part_counts in (*shard_counts, *(chunk.counts for chunk in _chunks(artifact))):
         counts.update(numbers(part_counts))
-    errors = sum(artifact.footer("errors", shard).rows for shard in artifact.shards("errors"))
     if counts:
-        yield f"{errors} errors"
+        yield f"{_count_errors(artifact, needed)} errors"
     if counts["seconds"]:
         yield "an engine: " + ", ".join(progress.rates(counts, counts["seconds"], "prompts"))
         if counts["gpu_seconds"]:
             yield f"{counts['gpu_seconds'] / 3600:.2f} GPU-hours"
-    if (holder := lease.find_holder(artifact.store, artifact.folder)) is not None:
-        yield f"written by {holder}"
+
+
+def _count_errors(artifact: Artifact, needed: pl.DataFrame | None) -> int:
+    """The error rows of published shards; of a budget those of its prompts, also in chunks."""
+    if needed is None:
+        return sum(artifact.footer("errors", shard).rows for shard in artifact.shards("errors"))
+    chunks = (
+        artifact.read_chunk("errors", folder, chunk)[0]
+        for folder, chunk in artifact.chunks("errors")
+    )
+    rows = pl.concat([artifact.read_all("errors"), *chunks]).unique("prompt_id")
+    return rows.join(needed, on="prompt_id", how="semi").height
 
 
 def _chunks(artifact: Artifact) -> list[Footer]:
@@ -105,6 +164,8 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     changed_at = 0.0
     while True:
         pulse, time_s = read_pulse(settings), clock.monotonic()
+        if pulse is not None and not is_of(pulse, plan.run):  # another run had this name
+            pulse = None
         if (code := _exit_code(plan, pulse, meter)) is not None:
             return code
         if pulse is None:
@@ -115,7 +176,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
             pace.add(time_s, pulse.counts)
             text = pulse.why or line(pulse.counts, pace.recent(), sure=pace.is_sure())
             if time_s - changed_at >= _SILENT_S:
-                text = f"no sign of process {pulse.pid} on {pulse.host} since {pulse.at}"
+                text = f"no sign of {pulse.process} since {pulse.at}"
             meter.show(text)
         clock.sleep(_LOOK_S)
 
@@ -128,8 +189,7 @@ def _exit_code(plan: Plan, pulse: Pulse | None, meter: Meter) -> int | None:
             return None
         meter.say(f"{meter.title}: done; results in {folder}")
         return 0
-    if pulse.state in ("waiting", "running"):
+    if pulse.state in ("waiting", "running") and not pulse.is_dead():
         return None
-    reason = f": {pulse.why}" if pulse.why else ""
-    meter.say(f"{meter.title}: {pulse.state} at {pulse.at}{reason}; log: {folder}/logs/")
+    meter.say(f"{meter.title}: {_describe_pulse(pulse)}; log: {folder}/logs/")
     return 1

@@ -45,6 +45,7 @@ from factsweep.pipeline.storage.store import Store
 EXPIRES_S = 60.0
 RENEW_S = 5.0
 _LOOK_S = 1.0
+_QUIET_S = 2 * RENEW_S + 2  # without a beat, a writer may be dead
 Say = Callable[[str], None]
 
 
@@ -97,6 +98,20 @@ class Holder:
 
 
 _HOLDER = TypeAdapter(Holder)
+
+
+def has_ended(pid: int, machine: str | None, started: str | None) -> bool:
+    """Whether a process of this machine has certainly ended; arguments as in Holder."""
+    if machine is None or machine != _machine():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it runs as another user
+    now_started = _read_process_start(pid)
+    return None not in (started, now_started) and started != now_started
 
 
 @dataclass(frozen=True)
@@ -321,6 +336,25 @@ def find_writer(store: Store, folders: Iterable[str], clock: Clock = time) -> st
                 return str(owner) if writer_id in holders else "a run that begins"
             clock.sleep(_LOOK_S)
     return None
+
+
+def describe_life(store: Store, holder: Holder, clock: Clock = time) -> str:
+    """What is known of the life of a writer, as a clause; empty if it lives.
+
+    Of a process on another machine, beats are waited for.
+    """
+    if holder.is_gone():
+        return ", which is dead"
+    if holder.machine is not None and holder.machine == _machine():
+        return ""
+    watch, start_s = _Watch(store, clock), clock.monotonic()
+    while clock.monotonic() - start_s <= _QUIET_S:
+        if watch.is_dead(holder):
+            return ", which is dead"
+        if holder.id in watch.alive:
+            return ""
+        clock.sleep(_LOOK_S)
+    return f", which has given no sign of life for {_QUIET_S:.0f} seconds: it is dead or cut off"
 
 
 def find_holder(store: Store, folder: str) -> Holder | None:

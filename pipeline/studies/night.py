@@ -5,20 +5,27 @@
                        /verdict.json             the verdict on the night, written last
 """
 
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 
-from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
+from factsweep.operators.errors import (
+    FactsweepError,
+    InputError,
+    StoppedError,
+    collect_faults,
+    reason,
+)
 from factsweep.operators.methods.method import ABILITIES
 from factsweep.operators.metrics.comparing.verdict import WORST_FIRST, Outcome
-from factsweep.operators.wording import suggestion
+from factsweep.operators.wording import join_sentences, suggestion
 from factsweep.operators.wording.redaction import redact
 from factsweep.operators.wording.safe_names import check_run, fold_name
 from factsweep.pipeline.config import folders
@@ -61,9 +68,11 @@ class Nightly:
     runs: Annotated[
         tuple[tuple[Text, ...], ...], NoNumber("each override is a field of conf/ by itself")
     ]
-    fresh: Annotated[bool, NoNumber("it sets decoding.repeats, which is part of a recipe")]
-    max_flip_rate: Annotated[Share, NoNumber("it says when a verdict is withheld")]
-    comparison: Annotated[dict[str, Any], NoNumber("it changes fields of conf/comparison/")]
+    fresh: Annotated[bool, NoNumber("it sets decoding.repeats, which is part of a recipe")] = False
+    max_flip_rate: Annotated[Share, NoNumber("it says when a verdict is withheld")] = 0.05
+    comparison: Annotated[dict[str, Any], NoNumber("it changes fields of conf/comparison/")] = (
+        field(default_factory=dict)
+    )
 
 
 @dataclass(frozen=True)
@@ -104,59 +113,137 @@ def label(name: str) -> str:
     return Path(name).stem
 
 
+def night_name(name: str, day: date) -> str:
+    """The name of a night, which is that of its folder."""
+    return f"{label(name)}-{day}"
+
+
+class NightName(NamedTuple):
+    """The parts of the name of a night, or of a run of it."""
+
+    nightly: str
+    day: date
+
+
+def split_night(name: str) -> NightName | None:
+    """The parts of the name of a night, or of a run of it; None if it is another name.
+
+    >>> split_night("demo-2026-11-21/gpt2-myriadlama")
+    NightName(nightly='demo', day=datetime.date(2026, 11, 21))
+    >>> split_night("demo"), split_night("demo-2026-11-31")
+    (None, None)
+    """
+    parts = re.fullmatch(r"(.+)-(\d{4}-\d{2}-\d{2})", name.partition("/")[0])
+    try:
+        return parts and NightName(parts[1], date.fromisoformat(parts[2]))
+    except ValueError:
+        return None
+
+
+def has_begun(name: str, results: str, *, besides: str = "") -> bool:
+    """Whether a nightly of this name has a baseline or a night, but for an open one `besides`."""
+    store = Store(results)
+    if f"{name}.json" in store.names("baselines") or store.exists(f"{besides}/verdict.json"):
+        return True
+    nights = (split_night(folder) for folder in store.folders("") if folder != besides)
+    return any(night is not None and night.nightly == name for night in nights)
+
+
+def find_label(name: str, results: str) -> str:
+    """The name that the baselines of a nightly have; its file may be elsewhere, if it has begun.
+
+    Raises:
+        InputError: there is no such nightly.
+    """
+    is_file = name.endswith(".yaml") or name in folders.files("nightly")
+    if is_file or not has_begun(name, results):
+        load(name)
+    return label(name)
+
+
 def load(name: str) -> Nightly:
     """The nightly of that name in conf/nightly/, or in the named YAML file.
 
     Raises:
-        InputError: there is no such nightly, or its fields do not fit.
+        InputError: there is no such nightly, or its fields or its runs do not fit; it names every
+            fault.
     """
     paths = folders.files("nightly")
     path = Path(name) if name.endswith(".yaml") else paths.get(name)
     if path is None or not path.is_file():
         raise InputError(
-            f"there is no nightly {name!r}; conf/nightly/ has {', '.join(paths)}."
-            f"{suggestion(name, paths)}"
+            f"there is no nightly {name!r}; conf/nightly/ has {', '.join(paths)}, and a YAML file "
+            f"may be one.{suggestion(name, paths)}"
         )
-    return build(Nightly, folders.content(path), path.name)
+    content, faults = folders.content(path), list[str]()
+    with collect_faults(faults):
+        nightly = build(Nightly, content, path.name)
+    given = content if isinstance(content, dict) else {}
+    if isinstance(given.get("comparison"), dict):
+        with collect_faults(faults):
+            comparison_settings(given["comparison"])
+    for line in given["runs"] if faults and isinstance(given.get("runs"), list) else ():
+        if isinstance(line, list) and all(isinstance(override, str) for override in line):
+            with collect_faults(faults):
+                _load_line(line)
+    if faults:
+        raise InputError(join_sentences(faults))
+    return nightly
+
+
+def _load_line(overrides: Sequence[str]) -> list[Run]:
+    """The runs of some overrides, which may name a study."""
+    expanded_runs = study.combine_overrides(study.with_studies(overrides))
+    return [load_run(expanded.overrides) for expanded in expanded_runs]
 
 
 def runs(name: str, overrides: Sequence[str], day: date) -> list[Run]:
     """The runs of a night, each with a name of its own under that of the night.
 
     Raises:
-        InputError: one cannot be run or compared, or two measure the same.
+        InputError: one cannot be run or compared, or two measure the same; it names every fault.
     """
     nightly = load(name)
     if not nightly.runs:
         raise InputError(f"nightly {name} has no runs; give it one, a list of overrides.")
-    runs_by_subject: dict[str, Run] = {}
-    lines = [[*study.with_studies(line), *overrides] for line in nightly.runs]
-    for expanded in (member for line in lines for member in study.combine_overrides(line)):
-        run = load_run(expanded.overrides)
-        subject = baseline.format_subject(run.model.name, run.benchmark.name)
-        if subject in runs_by_subject:
-            raise InputError(f"nightly {name} has two runs of {subject}; make them one.")
-        if run.method.compare is None:
-            raise InputError(f"nightly {name} cannot compare {subject}: it is none of BELIEF.")
-        if run.budget is not None:
-            raise InputError(
-                f"nightly {name} asks all prompts, and budget={run.budget} a part; leave it out."
-            )
-        folder = f"{label(name)}-{day}/{run.model.name}-{run.benchmark.name}"
-        check_run(folder)
-        if any(fold_name(other.name) == fold_name(folder) for other in runs_by_subject.values()):
-            raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
-        repeats: Literal["all", "canary"] = "all" if nightly.fresh else "canary"
-        decoding = replace(run.decoding, repetition=str(day), repeats=repeats)
-        runs_by_subject[subject] = replace(run, name=folder, decoding=decoding)
+    runs_by_subject, faults = dict[str, Run](), list[str]()
+    repeats: Literal["all", "canary"] = "all" if nightly.fresh else "canary"
+    for line in nightly.runs:
+        with collect_faults(faults):
+            for run in _load_line([*line, *overrides]):
+                with collect_faults(faults):
+                    subject = baseline.format_subject(run.model.name, run.benchmark.name)
+                    folder = f"{night_name(name, day)}/{run.model.name}-{run.benchmark.name}"
+                    _check_run(name, run, folder, runs_by_subject)
+                    decoding = replace(run.decoding, repetition=str(day), repeats=repeats)
+                    runs_by_subject[subject] = replace(run, name=folder, decoding=decoding)
+    if faults:
+        raise InputError(join_sentences(faults))
     return list(runs_by_subject.values())
+
+
+def _check_run(name: str, run: Run, folder: str, runs_by_subject: Mapping[str, Run]) -> None:
+    """Refuse a run of a night that cannot be compared, or that is there already."""
+    subject = baseline.format_subject(run.model.name, run.benchmark.name)
+    if subject in runs_by_subject:
+        raise InputError(f"nightly {name} has two runs of {subject}; make them one.")
+    if run.method.compare is None:
+        raise InputError(f"nightly {name} cannot compare {subject}: it is none of BELIEF.")
+    if run.budget is not None:
+        raise InputError(
+            f"nightly {name} asks all prompts, and budget={run.budget} a part; leave it out."
+        )
+    check_run(folder)
+    if any(fold_name(other.name) == fold_name(folder) for other in runs_by_subject.values()):
+        raise InputError(f"nightly {name} has two runs named {folder}; give one model.name=….")
 
 
 def night(name: str, overrides: Sequence[str], day: date) -> Night:
     """Measure all runs, or resume, compare them with the baseline, and write the verdict.
 
     Raises:
-        InputError: the nightly, an override or a run cannot be used.
+        InputError: the nightly, an override or a run cannot be used, or the baseline is this night
+            or a later one.
         DecodingError: too many prompts of a run have no answer.
     """
     nightly = load(name)
@@ -173,6 +260,8 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     )
     results = members[0].run.results
     accepted = next(reversed(baseline.history(label(name), results)), None)
+    if accepted is not None:
+        _check_later(night_name(name, day), day, accepted)
     if failures := ask_members(Study(name, StudyFile(()), members)):
         worst = max((failure.error for failure in failures), key=lambda error: error.exit_code)
         text = " ".join(f"{failure.label}: {failure.error}" for failure in failures)
@@ -181,7 +270,7 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     settings = [judged for pair in pairs for judged in _judge_run(pair, nightly, comparison)]
     outcomes = {judged.outcome for judged in settings}
     verdict = Night(
-        name=f"{label(name)}-{day}",
+        name=night_name(name, day),
         results=Store(results).where(),
         outcome=next((outcome for outcome in WORST_FIRST if outcome in outcomes), "no change"),
         baseline=accepted,
@@ -191,6 +280,21 @@ def night(name: str, overrides: Sequence[str], day: date) -> Night:
     content = asdict(verdict) | {"exit_code": verdict.exit_code}
     Store(results).put_json(f"{verdict.name}/verdict.json", content)
     return verdict
+
+
+def _check_later(name: str, day: date, accepted: Baseline) -> None:
+    """Refuse a night that is the baseline itself, or is of a date before it."""
+    parts = split_night(accepted.run)
+    if parts is None or day > parts.day:  # a run of any name has no date
+        return
+    by = f"accepted by {accepted.accepted_by} at {accepted.accepted_at}"
+    fix = f"give a --date after {parts.day}, or accept another run"
+    if accepted.run.partition("/")[0] == name:
+        raise InputError(
+            f"{name} is its own baseline, {by}, so a comparison would show no change; {fix}."
+        )
+    if day < parts.day:
+        raise InputError(f"{name} is of a date before its baseline {accepted.run}, {by}; {fix}.")
 
 
 @dataclass(frozen=True)

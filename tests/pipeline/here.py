@@ -1,8 +1,9 @@
 """A run in this process: the stages without Ray, a fake engine in place of a pool."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,26 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import quarantine
 from factsweep.pipeline.storage.shard import Counts
 from factsweep.pipeline.storage.store import to_json
+
+
+class Dying:
+    """An engine that dies after so many answers; it records their ids."""
+
+    def __init__(self, engine: Any, lives: int) -> None:
+        self._engine, self._lives, self.seen = engine, lives, list[str]()
+
+    def scores(self, requests: Iterable[Any]) -> Iterator[Any]:
+        return self._answers(self._engine.scores, requests)
+
+    def preferences(self, requests: Iterable[Any]) -> Iterator[Any]:
+        return self._answers(self._engine.preferences, requests)
+
+    def _answers(self, ask: Callable[..., Iterator[Any]], requests: Any) -> Iterator[Any]:
+        for result in islice(ask(requests), self._lives - len(self.seen)):
+            self.seen.append(result.request_id)
+            yield result
+        if len(self.seen) == self._lives:
+            raise RuntimeError("the engine died")
 
 
 def make_here(plan: Plan, engine: Engine | None = None) -> None:

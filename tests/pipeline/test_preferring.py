@@ -1,8 +1,7 @@
 """Entities compared after clozes: through the same shards, artifacts and resume as answers."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from polars.testing import assert_frame_equal
 from transformers import PreTrainedTokenizerFast
 
 from factsweep.operators.engines.fake import FakeEngine
-from factsweep.operators.engines.preference import PreferenceResult, PreferRequest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
@@ -26,7 +24,7 @@ from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.plan import Branch, Plan
 from tests.chat_server import completion, serving
 from tests.messages import naming
-from tests.pipeline.here import named_runs
+from tests.pipeline.here import Dying, named_runs
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -124,22 +122,6 @@ def test_forecast_tokens_are_at_least_those_that_the_engine_read(full_plan: Plan
     assert forecast_.name_tokens == clozes.join(size, on="candidates_id")["labels"].sum()
 
 
-class Dying(FakeEngine):
-    """Dies after so many answers; records the ids."""
-
-    def __init__(self, lives: int) -> None:
-        super().__init__()
-        self.lives, self.seen = lives, list[str]()
-
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
-        for preference in islice(super().preferences(requests), self.lives):
-            self.seen.append(preference.request_id)
-            self.lives -= 1
-            yield preference
-        if not self.lives:
-            raise RuntimeError("the engine died")
-
-
 def given(branch: Branch) -> pl.DataFrame:
     """What the run's own engine said of every candidate, one row each."""
     columns = ["prompt_id", "entity_id", "logprob", "label", "n_tokens"]
@@ -210,7 +192,9 @@ def test_karr_is_measured_where_clozes_of_others_are_asked_for(
     preferences = branch.answers.read_all("preferences")
     first = settings("others-dying", *overrides)
     with pytest.raises(RuntimeError, match=naming("died")):
-        compute_here(first, Dying(preferences.height + 4 + 5))  # in the middle of the chances
+        compute_here(
+            first, Dying(FakeEngine(), preferences.height + 4 + 5)
+        )  # in the middle of the chances
     resumed = only(compute_here(first))
     assert_frame_equal(resumed.metrics.read_all("metrics"), branch.metrics.read_all("metrics"))
 

@@ -1,7 +1,6 @@
 """Scored texts: through the same shards, artifacts and resume as answers, by a small real model."""
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from factsweep.operators.engines.protocol import Scored, ScoreRequest
 from factsweep.operators.engines.transformers import Likelihood
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.config.run import Run
@@ -22,7 +20,7 @@ from factsweep.pipeline.runs.verify import verify
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from tests.messages import naming
-from tests.pipeline.here import named_runs
+from tests.pipeline.here import Dying, named_runs
 
 Compute = Callable[..., Plan]
 Settings = Callable[..., Run]
@@ -107,27 +105,11 @@ def test_metrics_have_each_prompt_type_and_all_together(branch: Branch) -> None:
     assert 0 <= overall(metrics, "permutation_difference", "all") < 1e-4
 
 
-class Dying(Likelihood):
-    """Dies after so many scores; records the ids."""
-
-    lives: int
-    seen: list[str]
-
-    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
-        for scored in islice(super().scores(requests), self.lives):
-            self.seen.append(scored.request_id)
-            self.lives -= 1
-            yield scored
-        if not self.lives:
-            raise RuntimeError("the engine died")
-
-
 def test_killed_in_the_middle_goes_on_and_scores_nothing_twice(
-    scoring_settings: Settings, model: Path, compute_here: Compute, branch: Branch
+    scoring_settings: Settings, scorer: Likelihood, compute_here: Compute, branch: Branch
 ) -> None:
     settings = scoring_settings("dies")
-    first, second = (Dying(GPT2LMHeadModel.from_pretrained(model)) for _ in range(2))
-    first.lives, first.seen, second.lives, second.seen = 128, [], 10**6, []
+    first, second = Dying(scorer, lives=128), Dying(scorer, lives=10**6)
     with pytest.raises(RuntimeError, match=naming("died")):
         compute_here(settings, first)
     (resumed,) = compute_here(settings, second).branches

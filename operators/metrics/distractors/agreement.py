@@ -105,9 +105,9 @@ def _row(measure: str, metric: Metric, value: float | None, n: int) -> Row:
     return Row(None, f"measure={measure}", metric.name, value, None, None, n, 0)
 
 
-KENDALL_TAU = Metric("kendall_tau", better="higher", range=(-1, 1))
-KENDALL_TAU_SD = Metric("kendall_tau_sd", better="lower", range=(0, 2))
-ROBUSTNESS_TAU = Metric("robustness", better="higher", range=(-1, 1))
+KENDALL_TAU = Metric("kendall_tau", heading="", better="higher", range=(-1, 1))
+KENDALL_TAU_SD = Metric("kendall_tau_sd", heading="", better="lower", range=(0, 2))
+ROBUSTNESS_TAU = Metric("robustness", heading="", better="higher", range=(-1, 1))
 METRICS = (KENDALL_TAU, KENDALL_TAU_SD, ROBUSTNESS_TAU)
 
 

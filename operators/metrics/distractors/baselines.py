@@ -201,7 +201,7 @@ METRICS = (
 KNOWN_ABOVE = 22
 _SAYS = f"share of facts whose answer is {KNOWN_ABOVE} times likelier than by chance, in percent"
 KARR = Metric("karr", f"KaRR > {KNOWN_ABOVE}", _SAYS, "higher")
-LOG_KARR = Metric("log_karr", better="higher", range=(-inf, inf))
+LOG_KARR = Metric("log_karr", heading="", better="higher", range=(-inf, inf))
 KARR_METRICS = (KARR, LOG_KARR)
 
 

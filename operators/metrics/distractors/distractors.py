@@ -46,7 +46,7 @@ METRICS = (
         for n in NUMBERS
     ),
     Metric("probability", "Probability", _PROBABILITY, "higher"),
-    *(Metric(f"left_out_at_{n}", range=(0, inf)) for n in NUMBERS),
+    *(Metric(f"left_out_at_{n}", heading="", range=(0, inf)) for n in NUMBERS),
 )
 
 

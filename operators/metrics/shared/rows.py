@@ -254,20 +254,31 @@ Better = Literal["higher", "lower", "zero"]
 class Metric:
     """A metric's name in the metrics table, and how it is shown.
 
-    `heading` is the title of its column, and of its row on the card; a metric without one has
-    neither. `says` is its line in the glossary. `better` is the direction in which it improves;
-    null: none. `range` has the least and the largest possible value. `terms` computes, for a ratio
-    of two sums over pairs, each pair's terms from the table `answers`, and from `columns` of the
-    stored answers (text, n_tokens, …); where these are not stored, as of encoders, it is undefined.
+    `heading` is the title of its column, and of its row on the card; a metric without one stands
+    under its name, and one with an empty one is not shown. `says` is its line in the glossary.
+    `better` is the direction in which it improves; null: none. `range` has the least and the
+    largest possible value. `terms` computes, for a ratio of two sums over pairs, each pair's terms
+    from the table `answers`, and from `columns` of the stored answers (text, n_tokens, …); where
+    these are not stored, as of encoders, it is undefined.
     """
 
     name: str
-    heading: str = ""
+    heading: str | None = None
     says: str = ""
     better: Better | None = None
     range: tuple[float, float] = (0, 1)
     terms: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     columns: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Its heading, or else its name; empty where it is not shown."""
+        return self.name if self.heading is None else self.heading
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it says that it is shown as a share: by a heading, and values from -1 to 1."""
+        return self.heading is not None and -1 <= self.range[0] <= self.range[1] <= 1
 
 
 def metrics_of(package: str, listed: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -279,8 +290,8 @@ def metrics_of(package: str, listed: Sequence[Metric]) -> tuple[Metric, ...]:
 
 
 def headings(metrics: Iterable[Metric]) -> dict[str, str]:
-    """The heading of each metric that has one, by its name and in the order given."""
-    return {metric.name: metric.heading for metric in metrics if metric.heading}
+    """The title of each metric that is shown, by its name and in the order given."""
+    return {metric.name: metric.title for metric in metrics if metric.title}
 
 
 def higher_is_better(metrics: Iterable[Metric]) -> dict[str, bool]:

@@ -1,10 +1,15 @@
 """Numbers as text: one format for each kind of number, for single numbers and columns."""
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import polars as pl
+
+from factsweep.operators.metrics.shared.rows import Metric
 
 DASH = "–"  # a number that is undefined
 _SURE = 12  # digits after the point
@@ -66,6 +71,23 @@ class Number:
         return pl.when(pl.min_horizontal(numbers) < 0).then(spelt).otherwise(dashed)
 
 
+@dataclass(frozen=True)
+class SignificantDigits(Number):
+    """Numbers of which only three digits are written, whatever their size."""
+
+    def text(self, value: float | None, *, signed: bool = False) -> str:
+        """The number as text, `signed` with its plus; a dash for null.
+
+        >>> [THREE_DIGITS.text(value) for value in (0.15749, 13.8631, 1234.5, 0.0, None)]
+        ['.157', '13.9', '1,230', '0', '–']
+        """
+        if value is None:
+            return DASH
+        rounded = float(f"{value:.3g}")
+        digits = max(0, 2 - math.floor(math.log10(abs(rounded)))) if rounded else 0
+        return _ZERO.sub(r"\1.", format(rounded, f"{'+' * signed},.{digits}f"))
+
+
 def percent(digits: int) -> Number:
     """A share in percent, with its sign: 17.62%."""
     return Number(f"z.{digits}%")
@@ -82,6 +104,7 @@ def decimal(digits: int) -> Number:
 
 
 SHARE = Number("z.4f", bare=True)  # .1575
+THREE_DIGITS = SignificantDigits("")  # 13.9, of a metric that does not say how it is shown
 SHORT_SHARE = Number("z.2f", bare=True)  # .16, where there is little room
 COUNT = Number(",.0f")  # 6,492,800
 HOURS = Number(",.4f")  # 1.0000; a second is .0003 of an hour
@@ -107,22 +130,41 @@ def of_metric(metric: str) -> Number:
     return _KINDS.get(metric, SHARE)
 
 
-def as_printed(name: str, *, signed: bool = False) -> pl.Expr:
-    """A column of numbers, each as the papers print the `metric` of its row; a dash for null."""
-    return pl.struct("metric", number=name).map_elements(
-        lambda row: of_metric(row["metric"]).text(row["number"], signed=signed),
-        return_dtype=pl.String,
-    )
+def numbers_of(metrics: Iterable[Metric], default: Number = SHARE) -> dict[str, Number]:
+    """How metrics are written, by name: with three digits unless they say that they are shares."""
+    return {
+        metric.name: _KINDS.get(metric.name, default) if metric.is_share else THREE_DIGITS
+        for metric in metrics
+        if metric.title
+    }
 
 
-def interval_as_printed() -> pl.Expr:
+_NO_NUMBERS: Mapping[str, Number] = MappingProxyType({})
+
+
+def as_printed(
+    name: str, *, signed: bool = False, numbers: Mapping[str, Number] = _NO_NUMBERS
+) -> pl.Expr:
+    """A column of numbers, each as the `metric` of its row is written; a dash for null.
+
+    `numbers` precede how the papers print a metric.
+    """
+
+    def text(row: Mapping[str, Any]) -> str:
+        kind = numbers.get(row["metric"]) or of_metric(row["metric"])
+        return kind.text(row["number"], signed=signed)
+
+    return pl.struct("metric", number=name).map_elements(text, return_dtype=pl.String)
+
+
+def interval_as_printed(numbers: Mapping[str, Number] = _NO_NUMBERS) -> pl.Expr:
     """The columns ci_low and ci_high in brackets, as the `metric` is printed; empty for null.
 
     >>> rows = pl.DataFrame({"metric": ["ovconf"], "ci_low": [-0.24], "ci_high": [0.01]})
     >>> rows.select(interval_as_printed()).item()
     ' (-.2400 to .0100)'
     """
-    low, high = as_printed("ci_low"), as_printed("ci_high")
+    low, high = (as_printed(end, numbers=numbers) for end in ("ci_low", "ci_high"))
     between = pl.when(pl.col("ci_low") < 0).then(pl.lit(" to ")).otherwise(pl.lit("–"))
     text = pl.concat_str(pl.lit(" ("), low, between, high, pl.lit(")"))
     return pl.when(pl.col("ci_low").is_not_null()).then(text).otherwise(pl.lit(""))

@@ -5,8 +5,16 @@ from typing import NamedTuple
 
 import polars as pl
 
+from factsweep.operators.metrics.shared.rows import Metric, headings
 from factsweep.operators.schemas import PLACE, SETTING
-from factsweep.operators.tables.shared.numbers import DASH, Number, percent
+from factsweep.operators.tables.shared.numbers import (
+    DASH,
+    Number,
+    as_printed,
+    interval_as_printed,
+    numbers_of,
+    percent,
+)
 
 _SLICE = "relation="
 _WHOLE = percent(0)
@@ -181,24 +189,23 @@ def seeds_table(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def card(
-    metrics: pl.DataFrame, headings: Mapping[str, str], number: Number, row_variants: Sequence[str]
+    metrics: pl.DataFrame, shown: Sequence[Metric], number: Number, row_variants: Sequence[str]
 ) -> pl.DataFrame:
-    """The metrics in `headings` over everything, with intervals or seeds.
+    """The metrics of `shown` that have a title, over everything, with intervals or seeds.
 
     Variants whose name is in `row_variants` have rows of their own, the others columns.
     """
-    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings)))
+    titles, numbers = headings(shown), numbers_of(shown, number)
+    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(titles)))
     parts = pl.col("variant").fill_null("").str.split(",")
     is_own = pl.element().str.split("=").list.first().is_in(list(row_variants))
     in_row, in_column = (parts.list.filter(part).list.join(",") for part in (is_own, ~is_own))
-    interval = pl.format(" ({})", number.interval()).fill_null("")
-    heading = pl.col("metric").replace_strict(headings)
+    heading = pl.col("metric").replace_strict(titles)
+    value, interval = as_printed("value", numbers=numbers), interval_as_printed(numbers)
     rows = overall.select(
         metric=pl.concat_str(heading, in_row, separator=" ").str.strip_chars_end(),
         setting=pl.concat_str("setting", in_column, separator=" ").str.strip_chars_end(),
-        number=pl.concat_str(
-            number.column_with_dashes(pl.col("value")), interval, spread(overall, number)
-        ),
+        number=pl.concat_str(value, interval, spread(overall, number)),
     )
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)
 

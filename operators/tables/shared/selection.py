@@ -1,12 +1,13 @@
 """Some metrics of some settings: a row per setting, a column per metric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.metrics.shared.rows import Metric, headings
 from factsweep.operators.schemas import SETTING
-from factsweep.operators.tables.shared.numbers import as_printed, interval_as_printed
+from factsweep.operators.tables.shared.numbers import as_printed, interval_as_printed, numbers_of
 from factsweep.operators.tables.shared.pivot import join_names, pivot
 from factsweep.operators.wording import suggestion
 
@@ -68,13 +69,15 @@ def numbers_by_setting(rows: pl.DataFrame) -> pl.DataFrame:
     return table.drop(name for name in table.columns[len(SETTING) :] if table[name].is_null().all())
 
 
-def texts_by_setting(rows: pl.DataFrame, titles: Mapping[str, str]) -> pl.DataFrame:
+def texts_by_setting(rows: pl.DataFrame, metrics: Iterable[Metric]) -> pl.DataFrame:
     """A row per setting, and a column per metric under its title: value and interval."""
+    shown = list(metrics)
+    titles, numbers = headings(shown), numbers_of(shown)
     names = rows["metric"].unique(maintain_order=True)
     cells = rows.select(
         "model",
         join_names("setting", "variant").alias("setting"),
-        heading=pl.col("metric").replace(dict(titles)),
-        text=as_printed("value") + interval_as_printed(),
+        heading=pl.col("metric").replace(titles),
+        text=as_printed("value", numbers=numbers) + interval_as_printed(numbers),
     )
     return pivot(cells, ["model", "setting"], [titles.get(name, name) for name in names])

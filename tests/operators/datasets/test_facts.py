@@ -1,4 +1,4 @@
-"""Counting, checking and slicing facts, and characters in them that nobody sees."""
+"""Counting, checking and slicing facts, and invisible characters in them."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -68,7 +68,7 @@ def test_every_verb_takes_places_anywhere(
         (["compare", "a", "b", "apha=0.1"], "Did you mean alpha?"),
         (["report", "seed=1"], "report cannot take seed=; it takes artifacts= and results=."),
         (["report", "--results", "x"], "report has no --results; write results=…"),
-        (["baseline", "accept", "demo"], "baseline accept needs ACCEPTED; see factsweep baseline"),
+        (["baseline", "accept", "demo"], "baseline accept needs ACCEPTED: a night, such as"),
         (["compare", "a", "b", "c"], "compare cannot take 'c': it is no key=value"),
         (["catalog", "list", "a", "b"], "catalog cannot take 'b'; see factsweep catalog --help."),
         (["export", "a", "results=nowhere"], "factsweep: nowhere has no run a; it has none."),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,15 @@ def test_accept_night_that_did_not_end_or_is_not_there_is_refused(results: str) 
         baseline.accept("demo", "nothing", results)
 
 
+def test_settings_of_a_run_that_was_run_again_otherwise_are_refused(results: str) -> None:
+    accepted = baseline.accept("demo", RUN, results)
+    assert list(baseline.settings(accepted, RUN, results)) == ["4-template"]
+    other = dict.fromkeys(accepted.metrics, "metrics/0123456789abcdef")
+    sentence = naming("is not what", "was run again", "run it as it was", "accept another run")
+    with pytest.raises(InputError, match=sentence):
+        baseline.settings(replace(accepted, metrics=other), RUN, results)
+
+
 def test_baseline_command_accepts_and_shows(
     results: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,3 +91,20 @@ def test_baseline_command_accepts_and_shows(
     assert main(["baseline", "accept", "dem0", RUN, *place]) == 2
     assert "there is no nightly 'dem0'" in capsys.readouterr().err
     assert not Path(results, "baselines/dem0.json").exists()
+
+
+def test_baseline_accept_takes_the_name_of_a_night_alone(
+    results: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = [f"results={results}"]
+    night = Path(results, "my night-2026-11-21")  # its file may be anywhere
+    shutil.move(f"{results}/{RUN}", night / RUN)
+    (night / "verdict.json").write_text('{"outcome": "not enough evidence"}')
+    for words in ([night.name], ["my night", night.name]):
+        assert main(["baseline", "accept", *words, *place]) == 0
+    assert main(["baseline", "show", "my night", *place]) == 0
+    assert [a.run for a in baseline.history("my night", results)] == [night.name] * 2
+    capsys.readouterr()
+    for words in ([], ["my night"], ["a", "b", "c"]):
+        assert main(["baseline", "accept", *words, *place]) == 2
+        assert "a night, such as demo-2026-11-21, or" in capsys.readouterr().err

@@ -1,7 +1,9 @@
 """status: the state of artifacts, the pulse of a run, and its end."""
 
 import os
+import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs as meters
 from factsweep.pipeline.machine.logs import Meter
+from factsweep.pipeline.results import run_record
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.runs import status as watching
 from factsweep.pipeline.runs.run import measure_run
@@ -87,7 +90,7 @@ def test_status_of_a_budget_is_of_its_prompts(small_settings: Settings) -> None:
         "cluster.rows_per_chunk=1",
     )
     run = small_settings(*few_overrides, "budget=50%")
-    assert states(run)["generations"] == "missing"
+    assert states(run)["generations"] == "missing: its prompts are not chosen yet"
     with pytest.raises(RuntimeError):
         make_here(sample_plan(build_plan(run)), dies_at(20))
     assert states(run)["generations"].startswith("partial: 20 of 34 prompts of the budget in ")
@@ -95,6 +98,56 @@ def test_status_of_a_budget_is_of_its_prompts(small_settings: Settings) -> None:
     by_stage = states(run)
     assert by_stage["generations"].startswith("done: 34 of 34 prompts of the budget in ")
     assert list(by_stage) == ["facts", "prompts", "chosen", "admitted", "generations"]
+    other_part = states(small_settings(*few_overrides, "budget=50%", "sample_seed=3"))
+    assert other_part["generations"] == "missing: its prompts are not chosen yet"
+
+
+def status_by_name(results: str, *words: str) -> int:
+    return main(["status", *words, f"results={results}"])
+
+
+@pytest.mark.parametrize("root", ["{}/results", "memory:/{}/results"], ids=["folder", "memory"])
+def test_status_by_name_is_of_the_run_that_began_last_and_tells_its_death(
+    root: str, small_settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = root.format(tmp_path)
+    words = ["run_name=mine", f"results={results}"]
+    run_files.write_pulse(build_plan(small_settings(*words, "budget=50%")).run, "done")
+    run = build_plan(small_settings(*words)).run
+    running(run, 10)()
+    assert status_by_name(results, "mine") == status_by_name(results, "run_name=mine") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"run mine: running, process {os.getpid()} on ")
+    assert [line.split()[0] for line in lines[2 : 2 + len(STAGES)]] == STAGES
+    pulse = run_files.read_pulse(run)
+    assert pulse is not None
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    run_files.put_pulse(run, replace(pulse, pid=process.pid, started="0"))
+    assert status_by_name(results, "mine") == 0
+    assert f"run mine: dead: process {process.pid} on " in capsys.readouterr().out
+    assert watched(run) == 1
+    assert "ended without a word" in capsys.readouterr().err
+    running(small_settings(*words, "seed=1"), 10)()  # of another run that took the name
+    assert not next(status(run)).startswith("run ")
+
+
+def test_status_of_a_night_is_of_its_runs_and_a_misspelt_name_is_told(
+    small_settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a b", "c"):
+        run = small_settings(f"run_name=demo-2026-11-20/{name}")
+        running(run, 10)()
+    assert status_by_name(run.results, "demo-2026-11-20/") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines if line.startswith("run ")] == [
+        "run demo-2026-11-20/a b",
+        "run demo-2026-11-20/c",
+    ]
+    assert main(["plan", "demo-2026-11-20", f"results={run.results}"]) == 2
+    assert "several runs; plan one of demo-2026-11-20/a b, demo" in capsys.readouterr().err
+    assert status_by_name(run.results, "demo-2026-11-20/d") == 2
+    assert "Did you mean demo-2026-11-20/" in capsys.readouterr().err
 
 
 COUNTS = {
@@ -139,7 +192,8 @@ def watched(settings: Run, *events: Callable[[], object]) -> int:
 
 def running(settings: Run, answers: int) -> Callable[[], None]:
     counts = {**COUNTS, "decoded": float(answers), "answers": float(answers)}
-    return lambda: run_files.write_pulse(settings, "running", counts)
+    run = build_plan(settings).run  # as the driver has it
+    return lambda: run_files.write_pulse(run, "running", counts)
 
 
 def test_watch_shows_rates_engines_shards_errors_and_the_end(
@@ -182,7 +236,7 @@ def test_watch_ends_with_the_run_and_its_reason(
 def test_watch_run_that_says_nothing_for_long_is_told(
     small_settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = small_settings()
+    settings = build_plan(small_settings()).run
     running(settings, 10)()
     quiet = [lambda: None] * 31
     watched(settings, *quiet, lambda: run_files.write_pulse(settings, "failed"))
@@ -199,7 +253,7 @@ def test_watch_finished_run_is_done_at_once(
 def test_pulse_damaged_is_none(small_settings: Settings) -> None:
     settings = small_settings()
     running(settings, 1)()
-    path = Path(settings.results) / settings.name / run_files.PULSE
+    path = Path(settings.results) / settings.name / run_record.PROGRESS
     path.write_text(path.read_text()[:40])
     assert run_files.read_pulse(settings) is None
 

@@ -2,8 +2,7 @@
 
 import math
 import runpy
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from factsweep.operators.engines.preference import PreferenceResult, PreferRequest, log_sum
+from factsweep.operators.engines.preference import log_sum
 from factsweep.operators.engines.transformers import CandidatesLM
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import PREFER
@@ -29,7 +28,7 @@ from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 from factsweep.pipeline.storage.store import Store
 from tests.messages import naming
-from tests.pipeline.here import decode_here
+from tests.pipeline.here import Dying, decode_here
 
 SHARD = "P1.0000"
 LABELS = {"Q1": ["Paris"], "Q2": ["Rome", "Roma"], "Q3": ["Oslo", "Oslo"], "Q4": ["Bern"]}
@@ -210,31 +209,15 @@ def test_preferences_again_backwards_are_the_same(
     assert_frame_equal(repeated, first, check_exact=False, abs_tol=MOST)
 
 
-class Dying(CandidatesLM):
-    """Dies after so many answers."""
-
-    def __init__(self, *args: Any, lives: int) -> None:
-        super().__init__(*args)
-        self.seen: list[str] = []
-        self._lives = lives
-
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
-        for preferred in islice(super().preferences(requests), self._lives):
-            self.seen.append(preferred.request_id)
-            yield preferred
-        if len(self.seen) == self._lives:
-            raise RuntimeError("the engine died")
-
-
 def test_preferences_killed_and_resumed_give_the_same_table(
-    prompts: Artifact, engine: CandidatesLM, model: Any, reads: Any
+    prompts: Artifact, engine: CandidatesLM, reads: Any
 ) -> None:
     task = Prefer(prompts, "random", 100, "eos")
     expected = decoded(work(prompts, task), engine, reads)
-    item, dying = work(prompts, task, name="killed"), Dying(model, reads, lives=2)
+    item, dying = work(prompts, task, name="killed"), Dying(engine, lives=2)
     with pytest.raises(RuntimeError, match=naming("died")):
         decoded(item, dying, reads)
-    last = Dying(model, reads, lives=9)
+    last = Dying(engine, lives=9)
     resumed = decoded(item, last, reads)
     assert (dying.seen, last.seen) == (list(CLOZES)[:2], list(CLOZES)[2:])
     assert_frame_equal(resumed, expected)

@@ -63,6 +63,20 @@ def test_take_free_artifact_is_held_at_once(store: Store) -> None:
     assert "process 7 on host-a" in str(lease.find_holder(store, FOLDER))
 
 
+def test_describe_life_of_a_writer_elsewhere_waits_for_a_beat(store: Store) -> None:
+    living, clock = writer(store), Clock()
+    living.take(FOLDER, wait=False)
+    holder = lease.find_holder(store, FOLDER)
+    assert holder is not None
+    clock.meanwhile.append(living)
+    assert lease.describe_life(store, holder, clock) == ""
+    assert clock.now < 2 * lease.RENEW_S
+    clock.meanwhile.clear()
+    assert "no sign of life for 12 seconds" in lease.describe_life(store, holder, clock)
+    living.end()
+    assert lease.describe_life(store, holder, clock) == ", which is dead"
+
+
 def test_take_given_back_is_held_at_once_under_a_higher_number(store: Store) -> None:
     first = writer(store, "a")
     first.take(FOLDER, wait=False)

@@ -109,22 +109,6 @@ def accept(tmp_path: Path) -> Callable[[str, str], int]:
 Act = Callable[..., int]
 
 
-@pytest.mark.slow
-def test_nightly_accepted_night_that_was_run_again_otherwise_is_no_baseline(
-    written: Nightly, answers: Answers, night: Act, accept: Act, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nightly_path, right, wrong = written(5), answers(5), answers(5, damaged=DAMAGED)
-    assert night(nightly_path, right, 1) == 4
-    assert accept(nightly_path, "planted5-2026-11-01") == 0
-    capsys.readouterr()
-    for day in (1, 2):  # it would be compared with itself, and the next with it
-        assert night(nightly_path, wrong, day) == 2
-        sentence = capsys.readouterr().err.splitlines()[-1]
-        assert "is not what " in sentence
-        assert re.search(naming("was run again", "run it as it was", "acc"), sentence)
-    assert night(nightly_path, right, 1) in (0, 4)
-
-
 def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     written: Nightly,
     answers: Answers,
@@ -145,6 +129,7 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     assert re.search(rf"regression: acc_at_1.* acc_at_1 in {DAMAGED} fell by", printed)
     assert "10 lost, 0 gained" in printed
 
+    results = [f"results={tmp_path}/results"]
     folder = tmp_path / "results" / "planted10-2026-11-03"
     verdict = json.loads((folder / "verdict.json").read_text())
     assert (verdict["outcome"], verdict["exit_code"]) == ("regression", 3)
@@ -160,6 +145,15 @@ def test_nightly_planted_damage_exits_3_and_names_relation_and_facts(
     assert worst.select("facts", "gained", "lost").row(0) == (10, 0, 10)
     # The damage was never accepted: the next night is compared with the first again.
     assert night(nightly_path, right, 4) == 0
+    capsys.readouterr()
+    # A baseline says nothing of itself, nor of a night before it; both are left as they are.
+    accepted = (tmp_path / "results" / "planted10-2026-11-01" / "verdict.json").read_bytes()
+    assert night(nightly_path, wrong, 1) == 2
+    assert "planted10-2026-11-01 is its own baseline, accepted by" in capsys.readouterr().err
+    assert (tmp_path / "results" / "planted10-2026-11-01" / "verdict.json").read_bytes() == accepted
+    assert main(["baseline", "accept", "planted10-2026-11-04", *results]) == 0
+    assert night(nightly_path, right, 3) == 2
+    assert "of a date before its baseline planted10-2026-11-04, " in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -352,7 +346,7 @@ def test_conf_every_nightly_composes(name: str) -> None:
 def test_runs_what_cannot_be_compared_is_refused_before_anything_runs(
     written: Nightly, subtests: pytest.Subtests
 ) -> None:
-    with pytest.raises(InputError, match=naming("'dem0'", "conf/nightly/", "llama3", "conf")):
+    with pytest.raises(InputError, match=naming("'dem0'", "conf/nightly/", "llama3")):
         nightly.load("dem0")
     for runs, problem in (
         ([], "has no runs; give it one"),
@@ -368,3 +362,29 @@ def test_runs_what_cannot_be_compared_is_refused_before_anything_runs(
     ):
         with subtests.test(problem), pytest.raises(InputError, match=problem):
             nightly.runs(written(runs=runs), [], date(2026, 11, 1))
+
+
+def test_runs_every_fault_of_a_nightly_is_named_at_once(
+    written: Nightly, subtests: pytest.Subtests
+) -> None:
+    overrides = [["model=smollm2-13m", "sede=1", "decoding.max_tokens=-1"], ["benchmark=foo"]]
+    in_file = ["planted10.yaml.fresh='maybe'", "max_flip_rate=7", "comparison.alpha=3"]
+    in_runs = ["'smollm2-13m'", "sede", "decoding.max_tokens=-1", "'foo'"]
+    changes = {"fresh": "maybe", "max_flip_rate": 7, "comparison": {"alpha": 3}}
+    for fields, faults in (({}, in_runs), (changes, [*in_file, *in_runs])):
+        with subtests.test(faults), pytest.raises(InputError) as refused:
+            nightly.runs(written(runs=overrides, **fields), [], date(2026, 11, 1))
+        assert [fault for fault in faults if fault not in str(refused.value)] == []
+
+
+def test_page_prints_a_nightly_that_can_be_run(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "nightly.md").read_text()
+    examples = re.findall(r"```yaml\n# (\S+)\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in examples] == ["mine.yaml"]
+    for name, content in examples:
+        (tmp_path / name).write_text(content)
+        runs = nightly.runs(str(tmp_path / name), [], date(2026, 11, 20))
+        assert [run.name for run in runs] == ["mine-2026-11-20/smollm2-135m-myriadlama-mini"]
+    (tmp_path / "least.yaml").write_text("runs: [[model=smollm2-135m]]")
+    least = nightly.load(str(tmp_path / "least.yaml"))
+    assert (least.fresh, least.max_flip_rate, least.comparison) == (False, 0.05, {})

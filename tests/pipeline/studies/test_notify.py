@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -90,11 +91,16 @@ def test_notify_verdict_is_told_without_secrets(
     ],
 )
 def test_notify_sends_a_failure_to_the_address_of_the_environment(
-    hook: Hook, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+    hook: Hook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, code: int
 ) -> None:
     monkeypatch.setenv(module.VARIABLE, hook.url)
     nights(monkeypatch, error)
-    assert main(["nightly", "demo", "--date", "2026-11-21"]) == code
+    results = f"results={tmp_path}"
+    assert main(["nightly", "demo", "--date", "2026-11-21", results]) == code
+    if code == InputError.exit_code:  # what was never valid is not worth a message
+        assert hook.requests == []
+        (tmp_path / "demo-2026-11-20").mkdir()
+        assert main(["nightly", "demo", "--date", "2026-11-21", results]) == code
     (request,) = hook.requests
     assert (request["exit_code"], request["outcome"]) == (code, "failed")
     assert re.search(naming("demo-2026-11-21", f"code {code}"), request["text"])
