@@ -56,4 +56,4 @@ def by_group(metrics: pl.DataFrame) -> pl.DataFrame:
 
 def card(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same numbers for a narrow screen."""
-    return pivot.card(metrics, HEADINGS, SHARE, row_variants=())
+    return pivot.card(metrics, METRICS, SHARE, row_variants=())
