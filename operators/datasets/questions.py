@@ -6,6 +6,7 @@ after it, as EntityQuestions' P17.test.json.
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -139,12 +140,12 @@ def _questions(tables: Mapping[str, pl.DataFrame]) -> Iterator[Question]:
                     f"{name} has no column of {required}; name one of {', '.join(rows.columns)} "
                     f"{' or '.join(NAMES[required])}."
                 )
-        match = _RELATION_FILE.fullmatch(name)
+        match = _RELATION_FILE.fullmatch(name.rpartition("/")[2])
         for row, cells in enumerate(rows.iter_rows(named=True)):
             values = {key: cells[column] for key, column in columns.items()}
             values = {**_metadata(cells.get("metadata")), **values}
             place = f"{name}, row {row} (counted from 0)"
-            yield _question(place, row, values, match[1] if match else None)
+            yield _question(place, values, match[1] if match else None)
 
 
 def _metadata(cell: Any) -> dict[str, Any]:
@@ -159,19 +160,17 @@ def _metadata(cell: Any) -> dict[str, Any]:
     return {name: values[key] for key, name in names.items() if values.get(key)}
 
 
-def _question(
-    place: str, row: int, values: Mapping[str, Any], file_relation: str | None
-) -> Question:
+def _question(place: str, values: Mapping[str, Any], file_relation: str | None) -> Question:
     """The question of a row.
 
     Raises:
         InputError: there is no question, or no answer.
     """
     wordings = [
-        *_texts(values["question"], row),
-        *_texts(values.get("wordings"), row),
+        *_texts(values["question"], place),
+        *_texts(values.get("wordings"), place),
     ]
-    answers = [*_texts(values["answers"], row), *_texts(values.get("aliases"), row)]
+    answers = [*_texts(values["answers"], place), *_texts(values.get("aliases"), place)]
     for name, texts in (("question", wordings), ("right answer", answers)):
         if not texts:
             raise InputError(f"{place}: there is no {name}; fill it in or drop the row.")
@@ -187,7 +186,7 @@ def _question(
     )
 
 
-def _texts(cell: Any, row: int) -> list[str]:
+def _texts(cell: Any, place: str) -> list[str]:
     """The texts of a cell: a list, a list written as a text, TriviaQA's answer, or one text."""
     if isinstance(cell, str) and cell.lstrip().startswith("{"):
         try:
@@ -196,9 +195,15 @@ def _texts(cell: Any, row: int) -> list[str]:
             return [cell.strip()]
     if isinstance(cell, Mapping):
         by_name = {name.casefold(): value for name, value in cell.items()}
-        cell = [by_name.get("value"), *(by_name.get("aliases") or ())]
+        aliases = by_name.get("aliases") or ()
+        cell = [by_name.get("value"), *([aliases] if isinstance(aliases, str) else aliases)]
     elif isinstance(cell, str) and is_list_text(cell):
-        cell = parse_list(cell, "a list of answers", row)
+        try:
+            cell = parse_list(cell, "a cell", 0)
+        except InputError as error:
+            raise InputError(
+                f"{place}: {cell[:80]!r} is no list as JSON or Python write it; correct it."
+            ) from error
     values = cell if isinstance(cell, list) else [cell]
     return [text for value in values if (text := _text(value))]
 
@@ -211,9 +216,12 @@ def _number(value: Any, place: str) -> float | None:
     if _text(value) is None:
         return None
     try:
-        return float(value)
-    except ValueError as error:
-        raise InputError(f"{place}: the popularity {value!r} is no number; correct it.") from error
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{place}: the popularity {value!r} is no number; correct it.")
+    return number
 
 
 def _relation_id(label: str) -> str:

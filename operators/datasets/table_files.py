@@ -57,6 +57,33 @@ def check_line(line: str, place: str) -> None:
         )
 
 
+def check_lines(text: str, name: str) -> None:
+    """Refuse a text with a line that is too long to be a row."""
+    start = 0
+    while len(text) - start > _LONGEST_LINE:
+        end = text.rfind("\n", start, start + _LONGEST_LINE + 1)  # the last line that begins here
+        if end < 0:
+            line = text[start:].partition("\n")[0]
+            check_line(line, f"{name}, line {text.count(chr(10), 0, start) + 1}")
+            return
+        start = end + 1
+
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)  # as Excel reads it
+
+
+def find_separator(header: str, suffix: str) -> str:
+    r"""What separates the names of a header: the usual character of the suffix, or another one.
+
+    >>> [find_separator(header, ".csv") for header in ("a,b", "a;b", "a\tb", '"a;b",c', "a")]
+    [',', ';', '\t', ',', ',']
+    """
+    usual = "\t" if suffix == ".tsv" else ","
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return max(SEPARATORS, key=lambda character: (unquoted.count(character), character == usual))
+
+
 class Number(str):
     """A number in JSON, in its written form."""
 

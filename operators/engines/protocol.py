@@ -268,7 +268,7 @@ class Start:
 
     `model` is a folder, or a hub id at `revision`, or its name at an `endpoint`. `place` is the
     scheduler's choice; `arguments` are further ones, by the engine's own names; `adapter` is a
-    folder of LoRA's weights.
+    folder of LoRA's weights; `is_masked`: the model fills masks.
     """
 
     model: str
@@ -285,6 +285,7 @@ class Start:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     endpoint: Endpoint | None = None
     adapter: Path | None = None
+    is_masked: bool = False
 
 
 @dataclass(frozen=True)

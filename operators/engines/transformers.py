@@ -352,15 +352,13 @@ class CandidatesLM:
 
 def load(start: Start) -> MaskedLM | Likelihood | PseudoLikelihood | CandidatesLM:
     """The engine for the ability, with the model loaded."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
     source: dict[str, Any] = {
         "revision": start.revision,
         "trust_remote_code": start.trust_remote_code,
     }
-    names = AutoConfig.from_pretrained(start.model, **source).architectures or ()
-    is_masked = any(name.endswith("ForMaskedLM") for name in names)
-    if start.ability == "score" and not is_masked:
+    if start.ability == "score" and not start.is_masked:
         return Likelihood(_load_pretrained(AutoModelForCausalLM, start), device=start.device)
     tokenizer = AutoTokenizer.from_pretrained(start.model, **source)
     if start.ability == "score":

@@ -4,27 +4,34 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 
 _LEAD = re.compile(
     r"\A(?:(?:the )?(?:correct |final |short )?answer(?: is|:)|(?:a|answer)\s*:)\s*", re.IGNORECASE
 )
-_MARKUP = re.compile(r"[*_`#>]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}|</?[a-z]{1,10}>")
+_MARKUP = re.compile(r"(?<!\w)[*_`#>]{1,3}\s?|(?<=\S)[*_`]{1,3}(?!\w)|</?[a-z]{1,10}>")
 _QUOTES = "\"'“”„‘’«»‹›「」 \t"
+_CLAUSE = re.compile(r"[.,;:!?]\s|\bbut\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def answer_span(text: str) -> str:
     r"""The first line of an answer, without a lead such as "Answer:", markup and quotation marks.
 
+    A line with nothing else is no answer: the next one is.
+
     Source: the project's specification, *Open questions*.
 
-    >>> answer_span("\nAnswer: **\"Paris\"**\nQ: And Spain?"), answer_span("The answer is 42.")
+    >>> answer_span("\n**Answer:** **\"Paris\"**\nQ: And Spain?"), answer_span("The answer is\n42.")
     ('Paris', '42.')
     """
-    line = text.strip().partition("\n")[0].strip()
-    while (shorter := _LEAD.sub("", line)) != line:
-        line = shorter.strip()
-    return _MARKUP.sub("", line).strip(_QUOTES)
+    for line in text.strip().split("\n"):
+        span = _MARKUP.sub("", line).strip()
+        while (shorter := _LEAD.sub("", span)) != span:
+            span = shorter.strip()
+        if span := span.strip(_QUOTES):
+            return span
+    return ""
 
 
 def squad_words(text: str) -> list[str]:
@@ -52,7 +59,7 @@ def token_f1(span: str, label: str) -> float:
 
 
 def is_refusal(span: str, refusals: Collection[str]) -> bool:
-    """Whether a span is empty, or has one of the refusals (in lower case) as whole words.
+    """Whether a span is empty, or a refusal, or has a clause that begins with one of several words.
 
     >>> is_refusal("I don’t know.", ["i don't know"]), is_refusal("Unknown Pleasures", ["unknown"])
     (True, False)
@@ -60,12 +67,15 @@ def is_refusal(span: str, refusals: Collection[str]) -> bool:
     words = _simplify(span)
     if not words:
         return True
+    clauses = [f"{_simplify(clause)} " for clause in _CLAUSE.split(span)]
     return any(
-        words == refusal or (" " in refusal and f" {refusal} " in f" {words} ")
+        words == refusal
+        or (" " in refusal and any(clause.startswith(f"{refusal} ") for clause in clauses))
         for refusal in map(_simplify, refusals)
     )
 
 
+@lru_cache(maxsize=1024)
 def _simplify(text: str) -> str:
     """The words of a text in lower case, without apostrophes and marks, with one blank between."""
     folded = unicodedata.normalize("NFKC", text).lower()

@@ -61,7 +61,8 @@ class Exact:
         return pl.Series("is_right", verdicts, pl.Boolean)
 
 
-_ARTICLES = ("a", "an", "the")
+# In front of a word: not that of Vitamin A.
+_ARTICLE = re.compile(r"\b(?:the|an|a)\s+(?=\w)", re.IGNORECASE)
 _LEADS = frozenset(
     split_words(
         "in on at of from through by for to since about around during with as it be circa "
@@ -133,6 +134,8 @@ class Contains:
         """The lemmas of texts without articles and accents, with numbers as digits."""
         series = pl.Series("text", [*texts], pl.String)
         readable = [_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text) for text in series]
+        if self.language == "en":
+            readable = [_ARTICLE.sub("", text) for text in readable]
         lemmas = self.normaliser.normalise(pl.Series("text", readable, pl.String))
         return {
             text: tuple(self._digits(_without_accents(word) for word in words or ()))
@@ -144,8 +147,6 @@ class Contains:
         digits: list[str] = []
         is_ten = False
         for word in words:
-            if self.language == "en" and word in _ARTICLES:
-                continue
             number = _NUMBERS.get(word) if self.language == "en" else None
             if number is not None and is_ten and 0 < number < 10:
                 digits[-1] = str(int(digits[-1]) + number)
@@ -178,13 +179,13 @@ class Contains:
             dates = [date for value in values.dates.find(folded) for date in value.readings]
         if any(label.number for label in labels):
             digits = " ".join(self._digits(folded.split()))
-            found_numbers = values.quantities.find(digits)
-            numbers = [number for value in found_numbers for number in value.readings]
+            readings = (n for value in values.find("quantity", digits) for n in value.readings)
+            numbers = [number for number in readings if isinstance(number, Quantity)]
         gold_dates = [date for label in labels for date in label.dates]
         return any(
             _agree(dates, label.dates, gold_dates)
-            if label.dates
-            else _is_number(numbers, label.number) or _names(words, label)
+            or _is_number(numbers, label.number)  # a bare year may be a number, too
+            or (not label.dates and _names(words, label))
             for label in labels
         )
 
@@ -234,6 +235,8 @@ def _is_number(numbers: Sequence[Quantity], label: Quantity | None) -> bool:
 def _names(words: Words, label: Label) -> bool:
     """Whether the words of a span name the label, which is no date."""
     gold = label.words
+    if not gold:
+        return False
     bare = _without_leads(gold)
     if _has_run(words, gold) or _has_run(words, bare):
         return True
@@ -244,10 +247,11 @@ def _names(words: Words, label: Label) -> bool:
         return False
     if len(gold) > 2 and answer == gold[1:]:  # without a title
         return True
+    ends = (end for end in range(2, len(words) + 1) if words[end - 1] == gold[-1])
     return _is_short_for(words, gold) or any(
         _is_short_for(gold, words[start:end])
-        for start in range(len(words))
-        for end in range(start + 2, min(len(words), start + len(gold) + 2) + 1)
+        for end in ends
+        for start in range(max(0, end - len(gold) - 2), end - 1)
     )
 
 

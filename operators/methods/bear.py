@@ -35,7 +35,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
         evidence.tables["predicted"],
         facts.extra_tables["relation_groups"],
         facts.pairs.select("relation_id", "pair_id"),
-        int(facts.templates.group_by("relation_id").len()["len"].max() or 0),  # type: ignore[arg-type]
+        facts.templates.group_by("relation_id").agg(n_templates=pl.len()),
         seed=evidence.seed,
         n_rounds=evidence.options.n_rounds,
     )

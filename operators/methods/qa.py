@@ -1,6 +1,7 @@
 """Open questions: wordings of a question, answers that are correct, incorrect or not attempted."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,6 +46,11 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
 
     def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
         rows = _with_spans(answers)
+        f1 = (
+            max(token_f1(span, label) for label in gold[pair_id])
+            for pair_id, span in rows.select("pair_id", "span").iter_rows()
+        )
+        rows = rows.with_columns(token_f1=pl.Series(f1, dtype=pl.Float64))
         graded = pl.concat(
             [
                 empty("graded"),
@@ -52,7 +58,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
             ]
         )
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
-        keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
+        keyed = normaliser.add_keys(rows.drop("text", "token_f1").rename({"span": "text"}))
         matched = _wordings(keyed).with_columns(correct=default)
         samples = extra_tables["samples"]
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
@@ -89,13 +95,9 @@ def _grade_answers(
     is_right = grader.grade(rows, gold)
     unmatched = pl.when(is_refused).then(pl.lit(NOT_ATTEMPTED)).otherwise(pl.lit(INCORRECT))
     state = pl.when(is_right).then(pl.lit(CORRECT)).otherwise(unmatched)
-    f1 = (
-        max(token_f1(span, label) for label in gold[pair_id])
-        for pair_id, span in rows.select("pair_id", "span").iter_rows()
+    return rows.select(*_IDS, "token_f1", grader=pl.lit(grader.name), state=state).select(
+        pl.col(name).cast(dtype) for name, dtype in columns("graded").items()
     )
-    return rows.select(
-        *_IDS, grader=pl.lit(grader.name), state=state, token_f1=pl.Series(f1, dtype=pl.Float64)
-    ).cast(columns("graded"))
 
 
 def _wordings(rows: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +114,8 @@ def _wordings(rows: pl.DataFrame) -> pl.DataFrame:
 def _condense(
     matched: method.Tables, repeated_answers: pl.DataFrame, facts: Facts, options: belief.Options
 ) -> method.Tables:
-    condensed = belief.condense(matched, repeated_answers, facts, options, by=_BY)
+    own_options = _without_template_analyses(options, facts)
+    condensed = belief.condense(matched, repeated_answers, facts, own_options, by=_BY)
     return {**condensed, "graded": matched["graded"], "sampled": matched["sampled"]}
 
 
@@ -128,11 +131,39 @@ def _measure(evidence: method.Evidence) -> method.Tables:
         seed=evidence.seed,
         n_rounds=evidence.options.n_rounds,
     )
-    shared = belief.core(evidence, calibrated if is_sampled else None)
+    own_options = _without_template_analyses(evidence.options, evidence.facts)
+    own_evidence = replace(evidence, options=own_options)
+    shared = belief.core(own_evidence, calibrated if is_sampled else None)
+    if not _has_equal_wordings(evidence.facts):  # a draw of a wording would leave facts out
+        is_draw = pl.col("metric").str.starts_with("fluctuation_") & pl.col("variant").is_null()
+        shared = shared.filter(~is_draw)
     return {
         "metrics": pl.concat([qa_metrics, shared]),
         "bins": bins(calibrated, evidence.options.n_bins),
     }
+
+
+def _has_equal_wordings(facts: Facts) -> bool:
+    """Whether the questions of each relation have equally many wordings, and several."""
+    sizes = facts.pairs.group_by("relation_id").agg(n=pl.col("subjects").list.len().unique())
+    is_equal = (pl.col("n").list.len() == 1) & (pl.col("n").list.first() > 1)
+    return bool(sizes.select(is_equal.all()).item())
+
+
+def _without_template_analyses(options: belief.Options, facts: Facts) -> belief.Options:
+    """The options without the analyses of templates, unless wordings can stand for them."""
+    kept = {"ovconf_by_length"} | ({"template_spread"} if _has_equal_wordings(facts) else set())
+    return replace(options, analyses=tuple(name for name in options.analyses if name in kept))
+
+
+def _estimate_full_run(part: method.Part) -> pl.DataFrame:
+    """The full run's numbers from a part of its answers; a wording is one of a question's names."""
+    parts = pl.col("template_id").cast(pl.String).str.split(".")
+    answers = part.answers.with_columns(
+        template_id=pl.format("{}.000", parts.list.first()),
+        subject_index=parts.list.last().cast(pl.UInt16),
+    )
+    return belief.estimate_full_run(replace(part, answers=answers))
 
 
 def _details(facts: Facts) -> pl.DataFrame:
@@ -165,13 +196,13 @@ METHOD = method.Method(
         compute=_measure,
         condense=_condense,
         categories=(*_IDS[1:], "template_id", "key"),
-        main_metric="correct",
+        main_metric="acc_at_1",
         reads_refusals=True,
         options=belief.Options,
         measured=("metrics", "bins"),
         metrics=tables.SHOWN,
         sampling=method.Sampling(
-            belief.estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist")
+            _estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist")
         ),
     ),
     show=method.Show("qa", _report, tables.card, partial(digest)),

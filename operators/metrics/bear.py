@@ -55,20 +55,22 @@ def bear(
     predicted: pl.DataFrame,
     groups: pl.DataFrame,
     pairs: pl.DataFrame,
-    n_templates: int,
+    templates: pl.DataFrame,
     *,
     seed: int,
     n_rounds: int,
 ) -> pl.DataFrame:
     """The rows of all metrics (table ROWS), over everything, by relation, template and group.
 
-    `groups` has relation_id and name (domain=…, cardinality=…), `pairs` relation_id and pair_id.
+    `groups` has relation_id and name (domain=…, cardinality=…), `pairs` relation_id and pair_id,
+    `templates` relation_id and n_templates.
     BEAR score and Consist are those of the instances with a prediction in every template; the
     others count in `n_failed`.
     """
     draws = {"seed": seed, "n_rounds": n_rounds}
-    n_of_pair = predicted.group_by("pair_id").agg(n=pl.len())
-    complete = n_of_pair.filter(pl.col("n") == n_templates).select("pair_id")
+    n_of_pair = predicted.group_by("relation_id", "pair_id").agg(n=pl.len())
+    n_of_pair = n_of_pair.join(templates, on="relation_id")
+    complete = n_of_pair.filter(pl.col("n") == pl.col("n_templates")).select("pair_id")
     whole = predicted.join(complete, on="pair_id", how="semi", maintain_order="left")
     counts = _counts(pairs, complete)
     terms = pair_terms(whole, pl.mean("is_right"), pl.lit(1.0))

@@ -105,7 +105,7 @@ def heat_map(metrics: pl.DataFrame, metric: str, labels: Mapping[str, str]) -> H
     >>> heat_map(table, "acc_at_1", {"P36": "capital"}).rows
     (('P36', 'capital', (Cell(text='25', step=5),)),)
     """
-    rows = metrics.filter(pl.col("slice").str.contains(r"^relation=\w+$"), metric=metric)
+    rows = metrics.filter(pl.col("slice").str.contains(r"^relation=[^,]+$"), metric=metric)
     if rows.is_empty():
         return None
     rows = rows.with_columns(relation=relation_id())

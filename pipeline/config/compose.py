@@ -155,8 +155,9 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
 
     columns = _column_names(path)
     is_too_wide = len(columns) > table_files.MOST_COLUMNS  # the reader of facts refuses it
-    is_facts = is_too_wide or {*_COLUMNS} <= {*columns, *guess_columns(columns, _COLUMNS).values()}
-    has_questions = is_questions(columns) and not is_facts
+    names = {*columns, *guess_columns(columns, (*_COLUMNS, "template")).values()}
+    is_facts = is_too_wide or {*_COLUMNS} <= names
+    has_questions = is_questions(columns) and not (is_facts and "template" in names)
     if "benchmark" not in value_by_key and not (is_facts or has_questions or _is_text_table(path)):
         return list(overrides)
     other_overrides = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
@@ -191,8 +192,11 @@ def _column_names(path: Path) -> list[str]:
             if isinstance(row, dict) and isinstance(rows := row.get("Data"), list) and rows:
                 row = rows[0]  # TriviaQA's
             return list(row) if isinstance(row, dict) else []
-        header = text.partition("\n")[0].strip()
-        return next(csv.reader([header], delimiter="\t" if "\t" in header else ","), [])
+        header, _, below = text.partition("\n")
+        if table_files.SEPARATOR_LINE.fullmatch(header):
+            header = below.partition("\n")[0]
+        separator = table_files.find_separator(header.strip(), kind)
+        return next(csv.reader([header.strip()], delimiter=separator), [])
     except (InputError, ValueError, OSError, csv.Error, pl.exceptions.PolarsError):
         return []
 

@@ -139,6 +139,7 @@ def load(run: Run, weights: Weights) -> Any:
         arguments=model.arguments,
         endpoint=endpoint,
         adapter=None if model.adapter is None else models.adapter_folder(model.adapter),
+        is_masked=model.architecture == "encoder",
     )
     with hold_gpus(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
         loaded = run.engine.load(start)

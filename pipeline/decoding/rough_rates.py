@@ -9,7 +9,6 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.pipeline.config.model_metadata import gpu_bytes, gpu_kind
-from factsweep.pipeline.machine.processor import UNKNOWN_GPU
 
 # Dense 16-bit TFLOPS and TB/s of memory. Source: NVIDIA's data sheets.
 _POWERS = {
@@ -52,7 +51,7 @@ def rough_seconds(
     rows = shipped.drop_nulls(["model", "billions"]).filter(pl.col("answers") > 0)
     rows = rows.with_columns(each=pl.col("seconds") / pl.col("answers"))
     on_cores = rows.filter(gpus=0)
-    if gpus and (gpu_kind(hardware) or hardware == UNKNOWN_GPU):
+    if gpus:
         speeds, usual = _speeds(hardware, gpus, billions), rows.filter(pl.col("gpus") > 0)
         share, held = billions / gpus, pl.col("billions") / pl.col("gpus")
     else:

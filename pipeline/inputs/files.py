@@ -48,9 +48,7 @@ _COLUMNAR: Mapping[bytes, Callable[[Path], pl.LazyFrame]] = {
     b"ARROW1": partial(pl.scan_ipc, glob=False),
 }
 _HTML = re.compile(r"\s*<(!doctype|html|head|table|\?xml)\b", re.IGNORECASE)
-_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?', re.IGNORECASE)  # as Excel reads it
 _OBJECTS = ("object", "object_id")
-_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 
 def content(
@@ -68,7 +66,8 @@ def content(
         case "texts":
             return texts(paths)
         case "files":
-            return {path.name: scan([path], as_written=True).collect() for path in paths}
+            named = _name_files(paths)
+            return {n: scan([path], as_written=True).collect() for n, path in named.items()}
         case "tables":
             tables = {}
             for path in paths:
@@ -89,12 +88,17 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
         InputError: two files have the same last two parts.
         DamagedFileError: a file is no text.
     """
+    return {name: text(path) for name, path in _name_files(paths).items()}
+
+
+def _name_files(paths: Sequence[Path]) -> dict[str, Path]:
+    """The files by their last two path parts; an InputError if two have the same."""
     path_by_name: dict[str, Path] = {}
     for path in paths:
         first = path_by_name.setdefault(f"{path.parent.name}/{path.name}", path)
         if first != path:
             raise InputError(f"{first} and {path} are the same file of the set; leave one out.")
-    return {name: text(path) for name, path in path_by_name.items()}
+    return path_by_name
 
 
 def scan(
@@ -170,15 +174,14 @@ def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
 
 def _read_delimited(path: Path, table: str) -> pl.DataFrame:
     """The rows of CSV or TSV; the header shows which character separates the values."""
-    for number, line in enumerate(io.StringIO(table), start=1):
-        table_files.check_line(line, f"{path}, line {number}")
+    table_files.check_lines(table, str(path))
     header, _, below = table.partition("\n")
-    if separator_line := _SEPARATOR_LINE.fullmatch(header):
+    if separator_line := table_files.SEPARATOR_LINE.fullmatch(header):
         separator, table = separator_line[1], below
         header = below.partition("\n")[0]
     else:
         header = table.lstrip("\r\n").partition("\n")[0]
-        separator = _separator(header, kind(path))
+        separator = table_files.find_separator(header, kind(path))
     table_files.check_width(header.count(separator) + 1, str(path))
     quote = '"' if _has_quoting(table, separator) else None
     try:
@@ -192,17 +195,6 @@ def _read_delimited(path: Path, table: str) -> pl.DataFrame:
         raise DamagedFileError(
             f"{path} cannot be read ({_row_fault(table, separator) or reason(error)})."
         ) from error
-
-
-def _separator(header: str, suffix: str) -> str:
-    r"""What separates the names of a header: the usual character of the suffix, or another one.
-
-    >>> [_separator(header, ".csv") for header in ("a,b", "a;b", "a\tb", '"a;b",c', "a")]
-    [',', ';', '\t', ',', ',']
-    """
-    usual = "\t" if suffix == ".tsv" else ","
-    unquoted = re.sub(r'"[^"]*"', "", header)
-    return max(_SEPARATORS, key=lambda character: (unquoted.count(character), character == usual))
 
 
 def _has_quoting(table: str, separator: str) -> bool:
@@ -234,7 +226,7 @@ def _row_fault(table: str, separator: str) -> str | None:
                 return (
                     f"line {rows.line_num} has {len(row)} values and the header {n_columns}: put "
                     "quotation marks around a value that holds a "
-                    f"{_SEPARATORS.get(separator, separator)}"
+                    f"{table_files.SEPARATORS.get(separator, separator)}"
                 )
     except csv.Error:
         return f"line {rows.line_num}: a quotation mark is left open or stands within; {quoting}"

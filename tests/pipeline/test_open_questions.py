@@ -8,11 +8,14 @@ import polars as pl
 import pytest
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.methods import METHODS
+from factsweep.operators.methods.method import Part
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.run import score
+from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.plan import build_plan
-from tests.builders import refused
+from tests.builders import frame, refused
 from tests.messages import naming
 
 QUESTIONS = [
@@ -87,6 +90,49 @@ def test_open_questions_a_run_asks_each_wording_and_samples(
     assert branch.prompts.read_all("prompts").height == 5
     metrics = branch.metrics.read_all("metrics")["metric"].unique()
     assert {"correct", "f1_attempted", "pass_at_2", "ovconf", "consist"} <= {*metrics}
+
+
+def test_open_questions_with_unequal_wordings_have_no_draw_of_a_wording(
+    settings: Settings, compute_here: Callable[..., object]
+) -> None:
+    run = settings()
+    compute_here(run)
+    metrics = build_plan(run).branches[0].metrics.read_all("metrics")
+    draws = metrics.filter(pl.col("metric").str.starts_with("fluctuation_"))
+    assert draws["variant"].unique().to_list() == ["draw=pair"]
+    assert not metrics["metric"].str.starts_with("template_spread").any()
+
+
+def test_open_questions_are_estimated_from_a_part(settings: Settings) -> None:
+    run = settings()
+    rights = {"000000.000": True, "000000.001": False, "000001.000": True, "000003.000": False}
+    rows = [
+        (
+            f"{name}.0",
+            "questions",
+            f"questions.{name[:6]}",
+            f"questions.{name[7:]}",
+            0,
+            "a",
+            1,
+            right,
+        )
+        for name, right in rights.items()
+    ]
+    sizes = {"questions.000000": 2, "questions.000001": 1, "questions.000003": 1}
+    pairs = pl.DataFrame(
+        [("questions", pair, n, 1, 0) for pair, n in sizes.items()],
+        ["relation_id", "pair_id", "n_names", "n_templates", "n_failed"],
+        orient="row",
+    )
+    facts = facts_stage.read(run.benchmark)
+    template_id = pl.format("questions.{}", "template_id")
+    answers = frame("answers", *rows).with_columns(template_id=template_id)
+    part = Part(facts, run.settings[0], answers, pairs, run.metrics, seed=1)
+    sampling = METHODS["qa"].measure.sampling
+    assert sampling is not None
+    estimates = sampling.estimate(part)
+    assert estimates.filter(metric="acc_at_1")["value"].item() == pytest.approx(0.5)
 
 
 def test_open_questions_instruction_is_the_users(settings: Settings) -> None:

@@ -120,6 +120,14 @@ UNFIT: dict[str, tuple[list[Row], tuple[str, ...]]] = {
         [{"question": "Who?", "answer": "A", "popularity": "high"}],
         ("row 0", "'high'", "number"),
     ),
+    "a popularity that is not finite": (
+        [{"question": "Who?", "answer": "A", "popularity": "nan"}],
+        ("row 0", "'nan'", "number"),
+    ),
+    "a list that ends nowhere": (
+        [{"question": "Who?", "answer": "['A', 'B'"}],
+        ("row 0", "['A', 'B'", "no list"),
+    ),
 }
 
 

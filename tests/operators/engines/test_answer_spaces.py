@@ -125,5 +125,5 @@ def test_expand_capitalises_and_cuts_before_the_answer() -> None:
 def test_load_a_masked_model_as_a_scorer(tmp_path: Path) -> None:
     for part in masked():
         part.save_pretrained(tmp_path)
-    start = Start(str(tmp_path), None, "float32", max_model_len=64, ability="score")
+    start = Start(str(tmp_path), None, "float32", max_model_len=64, ability="score", is_masked=True)
     assert isinstance(load(start), PseudoLikelihood)

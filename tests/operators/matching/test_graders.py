@@ -25,6 +25,10 @@ SPANS = {
     "The answer is: Bob": ": Bob",
     "The correct answer is <b>42</b>": "42",
     "Anne": "Anne",
+    "**Answer:** Paris": "Paris",
+    "Answer:\nParis": "Paris",
+    "```\nParis\n```": "Paris",
+    "snake_case": "snake_case",
     "": "",
 }
 
@@ -48,6 +52,9 @@ RIGHT = (
     ("14", "fourteen"),
     ("twenty - four letters", "24"),
     ("1,500,000", "1.5 million"),
+    ("1,500 metres", "1500"),
+    ("2,000", "2000"),
+    ("A. A. Milne", "A. A. Milne"),
     ("July 20, 1969", "20 July 1969"),
     ("October 25, 1978", "1978"),
     ("in July 1969", "20 July 1969"),
@@ -64,6 +71,8 @@ WRONG = (
     ("New York", "New York Times"),
     ("John Watson", "James Watson"),
     ("15", "14"),
+    ("Vitamin C", "Vitamin A"),
+    ("B", "A"),
 )
 
 
@@ -100,6 +109,7 @@ def test_grade_keeps_the_order_of_the_rows() -> None:
         ("Unknown", True),
         ("Unknown Pleasures", False),
         ("Nonesuch", False),
+        ("We do not know", False),
     ],
 )
 def test_is_refusal(span: str, expected: bool) -> None:

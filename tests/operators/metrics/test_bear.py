@@ -49,6 +49,12 @@ def test_predict_needs_a_score_of_every_answer() -> None:
     assert predict(scores({0: [[-2.0, None, -3.0]]}), pairs("a"), SPACES).is_empty()
 
 
+def measure(predicted: pl.DataFrame, groups: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+    """The metrics of relations with two templates."""
+    templates = facts.select("relation_id").unique().with_columns(n_templates=pl.lit(2))
+    return bear(predicted, groups, facts.select("relation_id", "pair_id"), templates, **DRAWS)
+
+
 def value(metrics: pl.DataFrame, name: str, part: str | None = None) -> float | None:
     row = metrics.filter(pl.col("metric") == name, pl.col("slice").eq_missing(pl.lit(part)))
     return row["value"].item()
@@ -59,7 +65,7 @@ def test_bear_of_two_templates() -> None:
     answers = {0: [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0]], 1: [[-1.0, -2, -3], [-3.0, -1, -2]]}
     predicted = predict(scores(answers), facts, SPACES)
     groups = frame("relation_groups", ("P1", "domain=Geographic"), ("P1", "cardinality=1:1"))
-    metrics = bear(predicted, groups, facts.select("relation_id", "pair_id"), 2, **DRAWS)
+    metrics = measure(predicted, groups, facts)
     assert value(metrics, "accuracy", "template=0") == 0.5
     assert value(metrics, "accuracy", "template=1") == 1
     assert value(metrics, "bear_score") == 0.75
@@ -74,7 +80,7 @@ def test_bear_an_instance_without_all_templates_has_failed() -> None:
     answers = {0: [[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0]], 1: [[-1.0, -2, -3], [None, -1, -2]]}
     predicted = predict(scores(answers), facts, SPACES)
     no_groups = frame("relation_groups")
-    metrics = bear(predicted, no_groups, facts.select("relation_id", "pair_id"), 2, **DRAWS)
+    metrics = measure(predicted, no_groups, facts)
     row = metrics.filter(pl.col("slice").is_null(), metric="bear_score")
     assert row.select("value", "n", "n_failed").row(0) == (1, 1, 1)
 
