@@ -173,7 +173,7 @@ def _new_triples(
         keys = [f"{slot}_id", "relation_id"]
         answers = facts.group_by(keys).agg(pl.len().cast(pl.Int64).alias(f"answers_of_{slot}"))
         rows = rows.join(answers, on=keys, how="left", maintain_order="left")
-    slots = {relation_id: relation.prompt.asked_slot for relation_id, relation in relations.items()}
+    slots = {relation_id: relation.prompt.asked for relation_id, relation in relations.items()}
     asks_object = pl.col("relation_id").replace_strict(slots, return_dtype=pl.String) == "object"
     n_answers = pl.when(asks_object).then("answers_of_subject").otherwise("answers_of_object")
     nameless = pl.any_horizontal(pl.col(_SLOTS).is_null())
@@ -222,7 +222,7 @@ def _groups(
                 else:
                     distinct.append(label)
             row[f"other_{slot}s"] = distinct[1:]
-        alternatives = row[f"other_{relations[row['relation_id']].prompt.asked_slot}s"]
+        alternatives = row[f"other_{relations[row['relation_id']].prompt.asked}s"]
         row["reason"] = "too_few_alternatives" if len(alternatives) < n_alternatives else None
     return pl.DataFrame(rows, schema=_GROUPS)
 

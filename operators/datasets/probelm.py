@@ -47,7 +47,7 @@ class Prompt(NamedTuple):
     relation: str
     statement: str
     question: str
-    asked_slot: Slot
+    asked: Slot
 
 
 class Groups(NamedTuple):
@@ -137,7 +137,7 @@ def file_of_rows(rows: pl.DataFrame) -> str:
 
 def file_of_prompts(prompts: Iterable[Prompt]) -> str:
     """The authors' prompts.csv."""
-    return "".join(f"{', '.join(prompt[:3])}, <{prompt.asked_slot}>\n" for prompt in prompts)
+    return "".join(f"{', '.join(prompt[:3])}, <{prompt.asked}>\n" for prompt in prompts)
 
 
 def _prompts(path: str, content: str) -> dict[str, Prompt]:
@@ -217,9 +217,7 @@ def _select_candidates(
 
     Columns: those read, relation_id, slot, pair_id, known (an entity), name (of the asked one).
     """
-    slots = [
-        (name, ids[name], prompt.asked_slot) for name, prompt in prompts.items() if name in ids
-    ]
+    slots = [(name, ids[name], prompt.asked) for name, prompt in prompts.items() if name in ids]
     table = pl.DataFrame(slots, ["relation", "relation_id", "slot"], orient="row")
     rows = rows.join(table.cast(pl.String), on="relation", maintain_order="left")
     asks_subject = pl.col("slot") == "subject"
@@ -264,11 +262,9 @@ def _facts(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, 
     texts = []
     for relation_id, label in relations.iter_rows():
         prompt = prompts[label]
-        known_slot = "object" if prompt.asked_slot == "subject" else "subject"
+        known_slot = "object" if prompt.asked == "subject" else "subject"
         for style, text in (("statement", prompt.statement), ("question", prompt.question)):
-            template = text.replace(f"<{prompt.asked_slot}>", "[Y]").replace(
-                f"<{known_slot}>", "[X]"
-            )
+            template = text.replace(f"<{prompt.asked}>", "[Y]").replace(f"<{known_slot}>", "[X]")
             texts.append((relation_id, style, template, "manual", 0))
     names = ["relation_id", "style", "text", "origin", "group"]
     table = pl.DataFrame(texts, names, orient="row")

@@ -129,7 +129,7 @@ def test_build_general_queries_are_dropped_by_the_rule_of_their_relation() -> No
     built = made(*new, relation=Relation(EATS, max_answers=2), n_alternatives=1)
     assert built.rows.filter(label=1)["subject"].to_list() == ["cat"]
     assert built.dropped.rows() == [("eats", "triple", "general_query", 1)]
-    relation = Relation(EATS._replace(asked_slot="subject"), max_answers=1)
+    relation = Relation(EATS._replace(asked="subject"), max_answers=1)
     with pytest.raises(InputError, match=naming("triple", "eats")):
         made(*new, relation=relation, n_alternatives=1)  # two eat milk
 

@@ -127,7 +127,7 @@ def test_help_of_run_has_groups_keys_and_examples(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     out = capsys.readouterr().out
-    assert re.search(r"prompt: 1-shot .*\n.* zero-shot", out)
+    assert re.search(r"(?s)prompt: 1-shot .* zero-shot", out)
     assert "decoding.samples.n_answers" in out
     assert "\n  factsweep run sweep=demo\n" in out
 

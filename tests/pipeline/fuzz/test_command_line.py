@@ -238,7 +238,7 @@ def _no_night(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> NoReturn:
         raise DecodingError("nothing is decoded here.")
 
-    monkeypatch.setattr(night, "ask", stopped)
+    monkeypatch.setattr(night, "ask_members", stopped)
 
 
 DATES = st.builds("--date={}".format, VALUES) | st.just("--date=2026-11-01")

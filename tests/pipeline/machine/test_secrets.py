@@ -124,7 +124,7 @@ def test_hub_that_quotes_the_token_is_not_repeated(
         )
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuses)
-    assert main(["plan", *small, "model.source=hub", "model.id=org/none"]) == 2
+    assert main(["run", *small, "model.source=hub", "model.id=org/none"]) == 2
     output = capfd.readouterr().err
     assert "the hub did not give org/none" in output
     assert not [secret for secret in PLANTED if secret.decode() in output]
@@ -186,10 +186,10 @@ def test_known_without_a_home_is_what_the_environment_has(monkeypatch: pytest.Mo
 
 
 def test_code_loads_no_pickle_and_unpacks_no_archive() -> None:
-    """What ruff's S rules do not know, and that none of them is silenced."""
+    """What ruff's S rules do not know; none is silenced but for a command that runs itself again."""
     forbidden = re.compile(
         r"\bpickle\b|\bshelve\b|allow_pickle|torch\.load|np\.load|joblib|tarfile|zipfile"
-        r"|unpack_archive|extractall|yaml\.(?:unsafe_|full_)?load\(|noqa: ?S"
+        r"|unpack_archive|extractall|yaml\.(?:unsafe_|full_)?load\(|noqa: ?S(?!606)"
     )
     sources = [*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "operators").rglob("*.py")]
     assert len(sources) > 100

@@ -55,7 +55,7 @@ def test_published_beside_a_run_has_differences_only_from_the_same_facts(
     metrics = pl.DataFrame(rows).with_columns(
         pl.lit(None, dtype).alias(x) for x, dtype in texts.items()
     )
-    branch = SimpleNamespace(benchmark=benchmark, how=METHODS["belief"])
+    branch = SimpleNamespace(benchmark=benchmark, benchmark_method=METHODS["belief"])
     monkeypatch.setattr(published.past_runs, "branches", lambda *_: [branch])
     numbers = catalog.load_published("belief")
     result = Result(None, {"metrics": metrics}, metrics, published=numbers)  # type: ignore[arg-type]
