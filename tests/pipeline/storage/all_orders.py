@@ -60,7 +60,7 @@ class Memory(Store):
 
     def _ask(self, *call: Any) -> Any:
         answer = self.ask(Call(*call))
-        self.__dict__["known"] = (*self.is_known, answer)
+        self.__dict__["known"] = (*self.known, answer)
         return answer
 
     def knows(self, *facts: object) -> None:
@@ -185,7 +185,7 @@ class Program:
         except _Stopped:
             outcome = None
         place = Place(answers, calls[0] if calls else None, outcome)
-        facts = (store.is_known, outcome) if outcome is None else (outcome,)
+        facts = (store.known, outcome) if outcome is None else (outcome,)
         number = self._places.setdefault(facts, len(self.places))
         if number == len(self.places):
             self.places.append(place)

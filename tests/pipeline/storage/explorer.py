@@ -168,7 +168,7 @@ class Explorer:
         self, world: World, threads: list[Thread], path: Sequence[Choice]
     ) -> tuple[Any, ...]:
         n_switches, n_kills = (sum(choice[i] for choice in path) for i in (2, 1))
-        writers = tuple((thread.store.is_known, thread.outcome) for thread in threads)
+        writers = tuple((thread.store.known, thread.outcome) for thread in threads)
         stored, late = hash(frozenset(world.files.items())), tuple(sorted(world.late.items()))
         return stored, writers, late, tuple(path[-1:]), n_switches, n_kills
 
