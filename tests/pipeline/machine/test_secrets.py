@@ -186,7 +186,7 @@ def test_known_without_a_home_is_what_the_environment_has(monkeypatch: pytest.Mo
 
 
 def test_code_loads_no_pickle_and_unpacks_no_archive() -> None:
-    """What ruff's S rules do not know; none is silenced but for a command that runs itself again."""
+    """What ruff does not know; none of its S rules is silenced but for a command run again."""
     forbidden = re.compile(
         r"\bpickle\b|\bshelve\b|allow_pickle|torch\.load|np\.load|joblib|tarfile|zipfile"
         r"|unpack_archive|extractall|yaml\.(?:unsafe_|full_)?load\(|noqa: ?S(?!606)"
