@@ -184,7 +184,7 @@ class PseudoLikelihood:
         while window := list(islice(waiting, _TEXTS_PER_WINDOW)):
             window.sort(key=lambda request: (len(request.token_ids), request.token_ids))
             logprobs: dict[str, dict[int, float]] = {r.request_id: {} for r in window}
-            masked_texts = (text for request in window for text in self._masked(request))
+            masked_texts = (text for request in window for text in self._mask_tokens(request))
             for batch in cut_batches(
                 masked_texts, lambda text: len(text.token_ids), _MASKED_TOKENS
             ):
@@ -193,7 +193,7 @@ class PseudoLikelihood:
             for request in window:
                 yield _sum_places(request, logprobs[request.request_id])
 
-    def _masked(self, request: ScoreRequest) -> Iterator["_MaskedText"]:
+    def _mask_tokens(self, request: ScoreRequest) -> Iterator["_MaskedText"]:
         """The text with each of its tokens masked, and with the later tokens of the same word."""
         mask, ids, words = self._tokenizer.mask_token_id, request.token_ids, request.words
         for place, word in enumerate(words):

@@ -175,7 +175,7 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
     published.take(
         rest="models",
         about="MODELS are names; default all.",
-        run=_published,
+        run=_print_published,
         known_words=_published_models,
     )
     published.add_argument(
@@ -210,7 +210,7 @@ def _published_models() -> list[str]:
     return models()
 
 
-def _published(args: argparse.Namespace) -> int:
+def _print_published(args: argparse.Namespace) -> int:
     from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.results.published import paper_tables
 

@@ -38,7 +38,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     rehearse.take(keys=None, about=about, run=_rehearse)
 
 
-def rehearsed(overrides: Sequence[str]) -> list[str]:
+def add_stand_ins(overrides: Sequence[str]) -> list[str]:
     """The overrides of a rehearsal: those of the sweep, and its stand-ins, names and folders."""
     from factsweep.pipeline.config.settings import load
 
@@ -60,7 +60,7 @@ def _rehearse(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results.results import load as results_of
     from factsweep.pipeline.runs.run import run
 
-    overrides = rehearsed(args.overrides)
+    overrides = add_stand_ins(args.overrides)
     settings, began = load(overrides), time.monotonic()
     folder = _FOLDER / settings.name
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier rehearsal

@@ -178,7 +178,7 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     return list(dict.fromkeys([*answered, *last]))
 
 
-def _counted(report: Report, function: Callable[..., R], *args: Any) -> R:
+def _count_refused_requests(report: Report, function: Callable[..., R], *args: Any) -> R:
     """Call the function of a task, and `report` requests that a store refuses meanwhile."""
     REFUSED.report = report
     return function(*args)
@@ -197,7 +197,7 @@ class _Graph:
         if folder not in self._futures:
             inputs = (self.future(source, num_cpus=num_cpus) for source in step.after)
             args = (step, self._leases.get(folder), num_cpus, *inputs, *predecessors)
-            self._futures[folder] = ray.remote(num_cpus=num_cpus)(_counted).remote(
+            self._futures[folder] = ray.remote(num_cpus=num_cpus)(_count_refused_requests).remote(
                 self._report, _run, *args
             )
         return self._futures[folder]
@@ -222,7 +222,7 @@ class _Graph:
         prompts = [] if ready else list(map(self.future, inputs.values()))
         remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
         args = (self._plan, tally, self._leases, ready, *prompts)
-        future = remote(_counted).remote(self._report, decode_all, *args)
+        future = remote(_count_refused_requests).remote(self._report, decode_all, *args)
         self._futures.update(dict.fromkeys((step.artifact.folder for step in steps), future))
         return [future]
 
@@ -230,7 +230,7 @@ class _Graph:
         """Start one task on the driver's node that measures each setting when it is answered."""
         remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
         args = (branches, self._leases, answered)
-        future = remote(_counted).remote(self._report, measure, *args)
+        future = remote(_count_refused_requests).remote(self._report, measure, *args)
         artifacts = (artifact for b in branches for artifact in (b.matched, b.metrics))
         self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
 
@@ -291,7 +291,7 @@ class Tasks:
             SingleProcess()(work, parts)
             return
         options = {"num_cpus": self._num_cpus, "scheduling_strategy": "SPREAD"}
-        task = ray.remote(**options, runtime_env={"env_vars": _ONE_THREAD})(_counted)
+        task = ray.remote(**options, runtime_env={"env_vars": _ONE_THREAD})(_count_refused_requests)
         pending: list[Any] = [
             task.remote(REFUSED.report, _work, self._check, work, names) for names in names_by_task
         ]

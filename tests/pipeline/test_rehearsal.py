@@ -10,7 +10,7 @@ from factsweep.operators.errors import InputError, NotAtHandError
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.commands import api
 from factsweep.pipeline.commands import run as run_verbs
-from factsweep.pipeline.commands.rehearsal import rehearsed
+from factsweep.pipeline.commands.rehearsal import add_stand_ins
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.stages.plan import build_plan
 
@@ -70,7 +70,7 @@ def test_real_run_never_takes_the_stand_in(folder: Path) -> None:
 
 
 def test_rehearsal_has_recipes_and_folders_of_its_own() -> None:
-    run = load(rehearsed([*_LARGE, "cluster=slurm", "artifacts=s3://real", "results=real"]))
+    run = load(add_stand_ins([*_LARGE, "cluster=slurm", "artifacts=s3://real", "results=real"]))
     assert (run.cluster.address, run.model.tensor_parallel) == (None, 4)
     assert run.artifacts.startswith("rehearsal/")
     assert run.results == "rehearsal"
