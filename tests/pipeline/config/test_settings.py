@@ -304,7 +304,7 @@ def test_load_value_that_does_not_fit_is_refused_with_what_does(
     new_value = yaml.safe_load(value)
     new_value = new_value if index is None else [*"a" * int(index), new_value]
     changed = with_value(DEFAULTS, path.split("."), new_value)
-    monkeypatch.setattr(settings, "compose_config", lambda _: changed)
+    monkeypatch.setattr(settings, "compose_fitting", lambda _: (changed, []))
     with pytest.raises(InputError, match=naming(f"{name}=", expected)):
         load([])
 
@@ -360,7 +360,7 @@ def test_load_absurd_value_is_refused_with_what_is_allowed(
     name: str, value: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = with_value(DEFAULTS, name.split("."), value)
-    monkeypatch.setattr(settings, "compose_config", lambda _: changed)
+    monkeypatch.setattr(settings, "compose_fitting", lambda _: (changed, []))
     with pytest.raises(InputError) as error:
         load([])
     assert sentence in str(error.value)
