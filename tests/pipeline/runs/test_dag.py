@@ -149,8 +149,8 @@ def test_requests_that_a_store_refuses_are_counted_in_all_processes(
 ) -> None:
     tally = tally_actor(small_settings().cluster)
     report = partial(count_refused, tally)
-    ray.get([ray.remote(dag._counted).remote(report, refuse_once) for _ in range(2)])
-    dag._counted(report, refuse_once)
+    ray.get([ray.remote(dag._count_refused_requests).remote(report, refuse_once) for _ in range(2)])
+    dag._count_refused_requests(report, refuse_once)
     dag.REFUSED.report = None
     counts, _ = ray.get(tally.read.remote())
     assert counts["store_refused"] == 3
