@@ -96,7 +96,7 @@ def test_band_of_estimates_holds_for_the_whole_curve() -> None:
     values, control = np.array([truth(item)["acc_at_1"] for item in steps]), Known(last)
     inside, each_inside = 0, 0
     for draw in range(N_DRAWS):
-        estimates = [estimated(step, control, 0.05, draw).found for step in steps]
+        estimates = [estimated(step, control, 0.05, draw).estimate for step in steps]
         rows = [("a", *item[:3], 0.05) for item in estimates]
         columns = ["setting", "value", "ci_low", "ci_high", "estimated"]
         points = add_bands(pl.DataFrame(rows, columns, orient="row"))
