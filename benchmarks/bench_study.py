@@ -95,7 +95,7 @@ def _draw(runs: Sequence[Made], true_values: NDArray[np.float64], share: float, 
             alone.append(float(true_values[place]))
             continue
         control = Known(runs[0 if place <= last - place else last])
-        estimate = estimated(run, control, share, seed).found
+        estimate = estimated(run, control, share, seed).estimate
         ours.append((*estimate[:3], share))
         sample, answers = run.sampled(share, seed)
         correct = (answers == 0).astype(np.float64)

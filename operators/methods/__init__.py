@@ -2,7 +2,15 @@
 
 from collections.abc import Mapping
 
-from factsweep.operators.methods import bear, belief, belief_masked, distractors, kamel, probelm, qa
+from factsweep.operators.methods import (
+    bear,
+    belief,
+    belief_masked,
+    distractors,
+    kamel,
+    probelm,
+    qa,
+)
 from factsweep.operators.methods.method import Method
 
 METHODS: Mapping[str, Method] = {
