@@ -26,7 +26,6 @@ NAMES: Mapping[str, Sequence[str]] = {
     "wordings": ("wordings", "paraphrases"),
     "id": ("id", "question_id", "questionid", "original_index"),
     "relation": ("relation", "prop", "topic", "category"),
-    "subject": ("subject", "subj"),
     "popularity": ("popularity", "s_pop"),
     "date": ("date",),
     "answer_type": ("answer_type", "type"),

@@ -1,8 +1,7 @@
 """Open questions: wordings of a question, answers that are correct, incorrect or not attempted."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -50,22 +49,20 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
             max(token_f1(span, label) for label in gold[pair_id])
             for pair_id, span in rows.select("pair_id", "span").iter_rows()
         )
-        rows = rows.with_columns(token_f1=pl.Series(f1, dtype=pl.Float64))
-        graded = pl.concat(
-            [
-                empty("graded"),
-                *(_grade_answers(rows, gold, grader, facts.refusals) for grader in graders),
-            ]
+        refused = [span for span in rows["span"].unique() if is_refusal(span, facts.refusals)]
+        judged_spans = rows.with_columns(
+            token_f1=pl.Series(f1, dtype=pl.Float64), is_refused=pl.col("span").is_in(refused)
         )
+        graded = pl.concat(_grade_answers(judged_spans, gold, grader) for grader in graders)
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
-        keyed = normaliser.add_keys(rows.drop("text", "token_f1").rename({"span": "text"}))
-        matched = _wordings(keyed).with_columns(correct=default)
-        samples = extra_tables["samples"]
+        keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
+        matched = _as_templates(keyed).with_columns(correct=default)
+        samples = _with_spans(extra_tables["samples"])
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
-        keys = normaliser.add_keys(_with_spans(samples).select("prompt_id", text="span"))
+        keys = normaliser.add_keys(samples.select("prompt_id", text="span"))
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
         ids = sampled.select(_IDS)
-        judged = ids.join(_with_spans(samples), on="prompt_id")
+        judged = ids.join(samples, on="prompt_id")
         judged = judged.with_columns(right=graders[0].grade(judged, gold))
         counts = judged.group_by(_IDS).agg(n_samples=pl.len(), n_right_samples=pl.sum("right"))
         return {
@@ -86,21 +83,20 @@ def _with_spans(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(distinct, on="text", how="left", maintain_order="left")
 
 
-def _grade_answers(
-    rows: pl.DataFrame, gold: Gold, grader: Grader, refusals: Sequence[str]
-) -> pl.DataFrame:
-    """What a grader says of each answer (table `graded`)."""
-    refused = {span for span in rows["span"].unique() if is_refusal(span, refusals)}
-    is_refused = pl.col("span").is_in(list(refused))
+def _grade_answers(rows: pl.DataFrame, gold: Gold, grader: Grader) -> pl.DataFrame:
+    """The verdict of a grader on each answer (table `graded`).
+
+    `rows` have the prompt's ids, span, token_f1, and is_refused: no answer is attempted.
+    """
     is_right = grader.grade(rows, gold)
-    unmatched = pl.when(is_refused).then(pl.lit(NOT_ATTEMPTED)).otherwise(pl.lit(INCORRECT))
+    unmatched = pl.when("is_refused").then(pl.lit(NOT_ATTEMPTED)).otherwise(pl.lit(INCORRECT))
     state = pl.when(is_right).then(pl.lit(CORRECT)).otherwise(unmatched)
     return rows.select(*_IDS, "token_f1", grader=pl.lit(grader.name), state=state).select(
         pl.col(name).cast(dtype) for name, dtype in columns("graded").items()
     )
 
 
-def _wordings(rows: pl.DataFrame) -> pl.DataFrame:
+def _as_templates(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with each wording as a template, of which Consist and fluctuation compare several.
 
     The names of a question's subject are its wordings.
@@ -205,6 +201,6 @@ METHOD = method.Method(
             _estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist")
         ),
     ),
-    show=method.Show("qa", _report, tables.card, partial(digest)),
+    show=method.Show("qa", _report, tables.card, digest),
     compare=belief.build_compare(_BY),
 )
