@@ -54,13 +54,13 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         templates += [(name, text) for text in texts]
         answers = relations[name].get("answer_space_labels")
         check(place, _is_answer_space(answers), "answer_space_labels must be texts", answers)
-        spaces += [(name, number, str(answer)) for number, answer in enumerate(answers)]
+        spaces += [(name, number, answer) for number, answer in enumerate(answers)]
         path = by_name[f"{name}.jsonl"]
         kept = None if lite is None else set(lite.get(name, ()))
         own_pairs = _instances(name, path, files[path], answers, kept)
         pairs += own_pairs
-        places = [answers.index(labels) for labels in _labels(own_pairs)]
-        cardinality = "1:1" if len(set(places)) == len(places) else "1:N"
+        labels = _labels(own_pairs)
+        cardinality = "1:1" if len(set(labels)) == len(labels) else "1:N"
         groups += [(name, f"cardinality={cardinality}")]
         groups += [(name, f"domain={name_}") for name_ in domains.get(name, {}).get("domains", ())]
     texts_of = pl.DataFrame(templates, {"relation_id": pl.String, "text": pl.String}, orient="row")
@@ -88,7 +88,7 @@ def _object(files: Mapping[str, str], by_name: Mapping[str, str], name: str) -> 
 
 
 def _is_answer_space(answers: Any) -> bool:
-    """Whether answers are texts, each once; pandas writes them as an object by their number."""
+    """Whether answers are texts, each once."""
     return (
         isinstance(answers, list)
         and all(isinstance(answer, str) and answer.strip() for answer in answers)

@@ -77,6 +77,15 @@ def logits_at(model: Any, rows: Sequence[int], places: Sequence[int], **inputs: 
         return model(**inputs, return_dict=True).logits[:, 0]
 
 
+def masked_logits(
+    model: Any, tokenizer: Any, device: str, texts: Sequence[Sequence[int]], places: Sequence[int]
+) -> Any:
+    """The logits of a masked model at one place of each text: texts × vocabulary."""
+    ids = pad_rows(texts, tokenizer.pad_token_id).to(device)
+    attended = pad_rows([[1] * len(text) for text in texts]).to(device)
+    return logits_at(model, range(len(texts)), places, input_ids=ids, attention_mask=attended)
+
+
 class MaskedLM:
     """A transformers model for masked language modelling; batches depend on requests' order."""
 
@@ -111,14 +120,12 @@ class MaskedLM:
 
     def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
         """The logits at each request's mask: requests × vocabulary."""
-        ids = pad_rows([r.token_ids for r in batch], self._tokenizer.pad_token_id).to(self._device)
-        attended = pad_rows([[1] * len(r.token_ids) for r in batch]).to(self._device)
         for r in batch:
             if (n := list(r.token_ids).count(self._tokenizer.mask_token_id)) != 1:
                 raise ValueError(f"request {r.request_id} has {n} masks instead of one")
         mask_places = [list(r.token_ids).index(self._tokenizer.mask_token_id) for r in batch]
-        rows = range(len(batch))
-        return logits_at(self._model, rows, mask_places, input_ids=ids, attention_mask=attended)
+        texts = [r.token_ids for r in batch]
+        return masked_logits(self._model, self._tokenizer, self._device, texts, mask_places)
 
 
 class Likelihood:
@@ -208,15 +215,10 @@ class PseudoLikelihood:
         """The log-probability of each text's token at its place."""
         import torch
 
-        rows = [text.token_ids for text in batch]
-        ids = pad_rows(rows, self._tokenizer.pad_token_id).to(self._device)
-        attended = pad_rows([[1] * len(row) for row in rows]).to(self._device)
-        places = [text.place for text in batch]
+        texts, places = [text.token_ids for text in batch], [text.place for text in batch]
         targets = torch.tensor([text.target for text in batch], device=self._device)
         with torch.inference_mode():
-            logits = logits_at(
-                self._model, range(len(batch)), places, input_ids=ids, attention_mask=attended
-            )
+            logits = masked_logits(self._model, self._tokenizer, self._device, texts, places)
             values = logits.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
         return [float(value) for value in values.tolist()]
 
@@ -354,13 +356,11 @@ def load(start: Start) -> MaskedLM | Likelihood | PseudoLikelihood | CandidatesL
     """The engine for the ability, with the model loaded."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-    source: dict[str, Any] = {
-        "revision": start.revision,
-        "trust_remote_code": start.trust_remote_code,
-    }
     if start.ability == "score" and not start.is_masked:
         return Likelihood(_load_pretrained(AutoModelForCausalLM, start), device=start.device)
-    tokenizer = AutoTokenizer.from_pretrained(start.model, **source)
+    tokenizer = AutoTokenizer.from_pretrained(
+        start.model, revision=start.revision, trust_remote_code=start.trust_remote_code
+    )
     if start.ability == "score":
         masked = _load_pretrained(AutoModelForMaskedLM, start)
         return PseudoLikelihood(masked, tokenizer, device=start.device)

@@ -51,11 +51,11 @@ class Exact:
     def grade(self, rows: pl.DataFrame, gold: Gold) -> pl.Series:
         """Whether the words of each span are those of a right answer."""
         right = {
-            pair_id: {tuple(squad_words(label)) for label in labels}
-            for pair_id, labels in gold.items()
+            pair_id: {tuple(squad_words(label)) for label in gold.get(pair_id, ())}
+            for pair_id in rows["pair_id"].unique()
         }
         verdicts = (
-            tuple(squad_words(span)) in right.get(pair_id, ())
+            tuple(squad_words(span)) in right[pair_id]
             for pair_id, span in rows.select("pair_id", "span").iter_rows()
         )
         return pl.Series("is_right", verdicts, pl.Boolean)

@@ -14,6 +14,7 @@ from factsweep.operators.methods import belief, method
 from factsweep.operators.methods.belief_report import calibration, digest
 from factsweep.operators.metrics.belief.answers import By
 from factsweep.operators.metrics.belief.calibration import bins, confidence
+from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
 from factsweep.operators.metrics.open_questions import (
     CORRECT,
     DEFAULT_GRADER,
@@ -45,13 +46,9 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
 
     def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
         rows = _with_spans(answers)
-        f1 = (
-            max(token_f1(span, label) for label in gold[pair_id])
-            for pair_id, span in rows.select("pair_id", "span").iter_rows()
-        )
         refused = [span for span in rows["span"].unique() if is_refusal(span, facts.refusals)]
         judged_spans = rows.with_columns(
-            token_f1=pl.Series(f1, dtype=pl.Float64), is_refused=pl.col("span").is_in(refused)
+            _token_f1(rows, gold), is_refused=pl.col("span").is_in(refused)
         )
         graded = pl.concat(_grade_answers(judged_spans, gold, grader) for grader in graders)
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
@@ -63,12 +60,11 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
         ids = sampled.select(_IDS)
         judged = ids.join(samples, on="prompt_id")
-        judged = judged.with_columns(right=graders[0].grade(judged, gold))
-        counts = judged.group_by(_IDS).agg(n_samples=pl.len(), n_right_samples=pl.sum("right"))
+        judged = judged.with_columns(correct=graders[0].grade(judged, gold))
         return {
             "answers": matched,
             "calibration": sampled.join(confidences, on="prompt_id", maintain_order="left"),
-            "sampled": counts.cast(columns("sampled")).sort("prompt_id"),
+            "sampled": count_right_samples(judged),
             "graded": graded,
         }
 
@@ -81,6 +77,18 @@ def _with_spans(rows: pl.DataFrame) -> pl.DataFrame:
     spans = pl.Series("span", map(answer_span, texts), pl.String)
     distinct = pl.DataFrame({"text": texts}).with_columns(spans)
     return rows.join(distinct, on="text", how="left", maintain_order="left")
+
+
+def _token_f1(rows: pl.DataFrame, gold: Gold) -> pl.Series:
+    """The F1 of each span's words with those of the nearest right answer; equal ones once."""
+    distinct = rows.select("pair_id", "span").unique()
+    f1 = [
+        max(token_f1(span, label) for label in gold[pair_id])
+        for pair_id, span in distinct.iter_rows()
+    ]
+    distinct = distinct.with_columns(token_f1=pl.Series(f1, dtype=pl.Float64))
+    joined = rows.join(distinct, on=["pair_id", "span"], how="left", maintain_order="left")
+    return joined["token_f1"]
 
 
 def _grade_answers(rows: pl.DataFrame, gold: Gold, grader: Grader) -> pl.DataFrame:

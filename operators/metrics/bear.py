@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from factsweep.operators.datasets.facts import template_number
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import (
-    Counts,
     Metric,
     Row,
+    count_scored_pairs,
     pair_terms,
+    ratio_rows,
     table,
 )
 
@@ -38,7 +40,7 @@ def predict(scores: pl.DataFrame, facts_pairs: pl.DataFrame, spaces: pl.DataFram
     best = pl.col("logprob").max()
     groups = ordered.group_by(keys, maintain_order=True).agg(
         n=pl.len(),
-        prediction=pl.col("subject_index").get(pl.col("logprob").arg_max()),
+        prediction=pl.col("subject_index").get(pl.col("logprob").arg_max()).cast(pl.Int64),
         is_tie=(pl.col("logprob") == best).sum() > 1,
     )
     right = facts_pairs.select(
@@ -47,8 +49,8 @@ def predict(scores: pl.DataFrame, facts_pairs: pl.DataFrame, spaces: pl.DataFram
     places = spaces.select("relation_id", "label", answer="place")
     rows = groups.join(sizes, on="relation_id").filter(pl.col("n") == pl.col("n_answers"))
     rows = rows.join(right, on="pair_id").join(places, on=["relation_id", "label"])
-    is_right = pl.col("prediction").cast(pl.Int64) == pl.col("answer")
-    return rows.select(*keys, pl.col("prediction").cast(pl.Int64), "is_tie", is_right=is_right)
+    is_right = pl.col("prediction") == pl.col("answer")
+    return rows.select(*keys, "prediction", "is_tie", is_right=is_right)
 
 
 def bear(
@@ -72,15 +74,14 @@ def bear(
     n_of_pair = n_of_pair.join(templates, on="relation_id")
     complete = n_of_pair.filter(pl.col("n") == pl.col("n_templates")).select("pair_id")
     whole = predicted.join(complete, on="pair_id", how="semi", maintain_order="left")
-    counts = _counts(pairs, complete)
-    terms = pair_terms(whole, pl.mean("is_right"), pl.lit(1.0))
-    score = bootstrap_ratio(terms, **draws)
+    counts = count_scored_pairs(pairs, complete)
+    score = bootstrap_ratio(_mean_terms(whole, "is_right"), **draws)
     rows = counts.rows("bear_score", score)
     of_relations = [e.value for e in score.by_relation.values() if e.value is not None]
     mean = sum(of_relations) / len(of_relations) if of_relations else None
     rows.append(Row(None, None, "relation_mean", mean, None, None, complete.height, 0))
-    rows += counts.rows("consist", bootstrap_ratio(_consist_terms(whole), **draws))
-    rows += counts.rows("ties", bootstrap_ratio(_mean_terms(whole, "is_tie"), **draws))
+    rows += ratio_rows("consist", _consist_terms(whole), counts, seed=seed, n_rounds=n_rounds)
+    rows += ratio_rows("ties", _mean_terms(whole, "is_tie"), counts, seed=seed, n_rounds=n_rounds)
     rows += _template_rows(predicted, pairs, **draws)
     for (name,), of_group in groups.group_by("name", maintain_order=True):
         part = whole.join(of_group, on="relation_id", how="semi", maintain_order="left")
@@ -92,29 +93,14 @@ def bear(
 
 def _template_rows(predicted: pl.DataFrame, pairs: pl.DataFrame, **draws: int) -> Iterator[Row]:
     """The accuracy of each template: over everything, and by relation."""
-    number = pl.col("template_id").str.split(".").list.last().str.to_integer()
+    number = template_number().str.to_integer()
     for (template,), rows in predicted.group_by(number, maintain_order=True):
         accuracy = bootstrap_ratio(_mean_terms(rows, "is_right"), **draws)
-        counts = _counts(pairs, rows.select("pair_id"))
+        counts = count_scored_pairs(pairs, rows)
         for row in counts.rows("accuracy", accuracy):
             place = f"template={template}"
             part = place if row.slice is None else f"{place},{row.slice}"
             yield row._replace(slice=part)
-
-
-def _counts(pairs: pl.DataFrame, answered: pl.DataFrame) -> Counts:
-    """How many instances of each relation have a prediction, and how many have none."""
-    marked = pairs.with_columns(
-        is_answered=pl.col("pair_id").is_in(answered["pair_id"].unique().implode())
-    )
-    by_relation = marked.group_by("relation_id").agg(
-        n=pl.sum("is_answered").cast(pl.Int64),
-        n_failed=(~pl.col("is_answered")).sum().cast(pl.Int64),
-    )
-    return Counts(
-        dict(by_relation.select("relation_id", "n").iter_rows()),
-        dict(by_relation.select("relation_id", "n_failed").iter_rows()),
-    )
 
 
 def _mean_terms(rows: pl.DataFrame, column: str) -> pl.DataFrame:

@@ -154,11 +154,11 @@ def _with_ranges(run: Run, place: PlanHardware, costs: pl.DataFrame) -> pl.DataF
     billions, tables = run.model.billions_of_parameters, run.method.ask.ability.tables
     if billions is None or run.engine.hardware is not None:  # of a server, or of the fake engine
         return costs
-    rows = []
+    rows, shipped = [], load_shipped_rates()
     for row in costs.iter_rows(named=True):
         if row["seconds"] is None and row["stage"] in tables:
             rough = rough_seconds(
-                load_shipped_rates(), row["stage"], billions, place.engine, place.gpus, place.cores
+                shipped, row["stage"], billions, place.engine, place.gpus, place.cores
             )
             if rough is not None:
                 ends = (rough.most, rough.least)

@@ -1,13 +1,14 @@
 """compare: two settings of past runs, paired by their common prompts or facts."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import polars as pl
 from pydantic import Field
 
+from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import Compare, Report, Tables
 from factsweep.operators.metrics.belief.knowledge_state import (
@@ -397,23 +398,28 @@ def _by_relation(
 
 def _tables_by_relation(pair: Pair) -> Iterator[tuple[Tables, Tables]]:
     """The matched tables of both runs, one common relation at a time."""
-    facts = {branch.artifacts["facts"].folder for branch in (pair.first, pair.second)}
+    branches = pair.first, pair.second
+    has_other_facts = len({branch.artifacts["facts"].folder for branch in branches}) > 1
+    facts = [branch.facts for branch in branches] if has_other_facts else []
     for relation in pair.relations:
         first: Tables = pair.first.read_matched(relation)
         second: Tables = pair.second.read_matched(relation)
-        if len(facts) > 1:
-            second = _rename_other_prompts(pair, first, second)
+        if facts:
+            second = _rename_other_prompts(pair, facts, first, second)
         yield first, second
 
 
-def _rename_other_prompts(pair: Pair, first: Tables, second: Tables) -> Tables:
+def _rename_other_prompts(
+    pair: Pair, facts_of_both: Sequence[Facts], first: Tables, second: Tables
+) -> Tables:
     """The second run's tables, with new ids for prompts whose words differ from the first's.
 
     Ids count templates and names, which are others in other facts.
     """
     prompts = []
-    for branch, matched in ((pair.first, first), (pair.second, second)):
-        facts = branch.facts
+    for branch, facts, matched in zip(
+        (pair.first, pair.second), facts_of_both, (first, second), strict=True
+    ):
         rows = matched[branch.benchmark_method.measure.answers]
         words = rows.select("prompt_id", "pair_id", "template_id", "subject_index")
         words = words.with_columns(pl.exclude("subject_index").cast(pl.String))

@@ -53,11 +53,8 @@ def results_page(
     notes: Sequence[str],
 ) -> bytes:
     """The page of the results of settings over the same facts."""
-    method, measure, facts = (
-        branches[0].benchmark_method,
-        branches[0].benchmark_method.measure,
-        branches[0].facts,
-    )
+    method, facts = branches[0].benchmark_method, result.facts
+    measure = method.measure
     metrics = _of_settings(branches, result.tables["metrics"])
     overall = headline(result.tables["metrics"], method.show.card)
     settings_answers, templates = _answers(branches[:_MAX_SETTINGS], facts)

@@ -1,6 +1,6 @@
 """published: the rows of the papers' tables, with or without a run of one's own beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -36,7 +36,11 @@ class PaperTable(NamedTuple):
 
 def models() -> list[str]:
     """The models that the papers have numbers of."""
-    names = pl.concat(table["model"] for table in _load_all().values())
+    return _names(_load_all())
+
+
+def _names(papers: Mapping[str, pl.DataFrame]) -> list[str]:
+    names = pl.concat(table["model"] for table in papers.values())
     return names.drop_nulls().unique().sort().to_list()
 
 
@@ -50,14 +54,15 @@ def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[Pa
         InputError: no paper has numbers of a model, there is no such run, or nothing that it
             measured was published.
     """
-    known_models = models()
+    papers = _load_all()
+    known_models = _names(papers)
     for name in names:
         if name not in known_models:
             hint = suggestion(name, known_models)
             raise InputError(
                 f"no paper has numbers of {name}, but of {join_list(known_models)}.{hint}"
             )
-    parts = _load_all() if run is None else _of_run(run, results)
+    parts = papers if run is None else _of_run(run, results)
     tables = [
         PaperTable(_title(paper, table), _rows(cells, run))
         for paper, rows in parts.items()

@@ -83,13 +83,13 @@ def warn_of_replacement(store: Store, old: Mapping[str, Any], plan: Plan) -> str
     """
     if not old or old.get("artifacts") == artifacts(plan):
         return None
-    new = {"run": json.loads(json.dumps(asdict(plan.run))), "artifacts": artifacts(plan)}
+    new = {"run": describe_run(plan.run), "artifacts": artifacts(plan)}
     old_fields, new_fields = (
         {
             "settings": ", ".join(content["artifacts"]),
             **{name: content["run"].get(name) for name in _FIELDS},
         }
-        for content in (old, redact(new, secrets.collect_secrets()))
+        for content in (old, new)
     )
     reasons = shorten(list(differences(old_fields, new_fields)) or ["versions"])
     return (

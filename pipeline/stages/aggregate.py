@@ -20,7 +20,7 @@ from factsweep.operators.schemas import empty
 from factsweep.pipeline.machine.software import versions
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import by_relation, n_prompts, prompts_of, relation_of
-from factsweep.pipeline.stages.match import ASKED, answers_of
+from factsweep.pipeline.stages.match import answers_of
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 3
@@ -135,7 +135,7 @@ class Aggregate:
                 for table in measure.matched
             }
             if further:
-                prompts = prompts_of(self.prompts, relation_id, ASKED)
+                prompts = prompts_of(self.prompts, relation_id, ("prompt_id", "same_as"))
                 answers = answers_of(prompts, self.answers, relation_id, ("prompt_id", *further))
                 answers = answers.select("prompt_id", *further)
                 matched[measure.answers] = matched[measure.answers].join(

@@ -28,7 +28,7 @@ from factsweep.pipeline.stages.step import ShardedStage, Sharing
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
 VERSION = 4
-ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
+_ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Match(ShardedStage):
             matcher = loader.submit(load_matcher)
 
             def publish(relation_id: str) -> None:
-                prompts = prompts_of(self.prompts, relation_id, ASKED)
+                prompts = prompts_of(self.prompts, relation_id, _ASKED)
                 answers = answers_of(prompts, self.answers, relation_id, columns)
                 further_tables = further_rows(self.method, self.extra_outputs, relation_id)
                 for table, rows in matcher.result()(answers, further_tables).items():

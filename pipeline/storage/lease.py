@@ -85,16 +85,7 @@ class Holder:
 
     def is_gone(self) -> bool:
         """Whether it was a process of this machine that has certainly ended."""
-        if self.machine is None or self.machine != _machine():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False  # it runs as another user
-        started = _read_process_start(self.pid)
-        return None not in (started, self.started) and started != self.started
+        return has_ended(self.pid, self.machine, self.started)
 
 
 _HOLDER = TypeAdapter(Holder)

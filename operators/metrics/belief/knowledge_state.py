@@ -80,7 +80,15 @@ def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataF
     `samples` has prompt_id, relation_id, pair_id and key, `labels` pair_id and key. A sample is
     right as a greedy answer is (BELIEF, section 3.2, item 1).
     """
-    counts = mark_correct(samples, labels).group_by("prompt_id", *_FACT)
+    return count_right_samples(mark_correct(samples, labels))
+
+
+def count_right_samples(samples: pl.DataFrame) -> pl.DataFrame:
+    """Count each prompt's samples, and the right ones (columns: SAMPLED).
+
+    `samples` has prompt_id, relation_id, pair_id and correct.
+    """
+    counts = samples.group_by("prompt_id", *_FACT)
     sums = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))
     return sums.select(SAMPLED.names()).cast(SAMPLED).sort("prompt_id")
 
