@@ -98,7 +98,11 @@ def test_run_that_is_interrupted_in_a_phase_ends_with_130_and_goes_on(
         assert sweep.process is not None
         kill(sweep.process.pid, number)
         outcome = sweep.finish()
-        assert outcome.returncode == 130, (has_come, outcome.stderr)
+        if has_come is results_are_written and outcome.returncode == 0:
+            # On a busy machine the run ends before the signal is sent.
+            assert sweep.tables() == calm.tables()
+        else:
+            assert outcome.returncode == 130, (has_come, outcome.stderr)
         assert "Traceback" not in outcome.stderr, (has_come, outcome.stderr)
         assert sweep.store.names("writers") == []
         outcome = sweep.finish()
