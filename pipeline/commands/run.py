@@ -145,13 +145,13 @@ def _all_settings(args: argparse.Namespace) -> list["Run"]:
     """As `_settings`; a night or a study stands for all of its runs."""
     from factsweep.pipeline.config.literal_overrides import unquote
     from factsweep.pipeline.config.settings import load
-    from factsweep.pipeline.results.past_runs import list_begun, list_parts, run_of
+    from factsweep.pipeline.results.past_runs import has_begun, list_parts, run_of
 
     names, overrides = args.past, other_overrides(args)
     if not names:
         key, _, value = overrides[0].partition("=") if len(overrides) == 1 else ("", "", "")
         names = [unquote(value)]
-        if key != "run_name" or names[0] not in list_begun(places(args)["results"]):
+        if key != "run_name" or not has_begun(places(args)["results"], names[0]):
             return [load(args.overrides)]
         overrides = []
     if len(names) > 1 or overrides:

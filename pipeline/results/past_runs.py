@@ -217,6 +217,15 @@ def list_parts(results: str, name: str) -> list[str]:
     return [name for name in inner_names if _has_begun(store, name)] or [name]
 
 
+def has_begun(results: str, name: str) -> bool:
+    """Whether a run of that name has begun; false if no run can have that name."""
+    try:
+        check_run(name)
+    except InputError:
+        return False
+    return _has_begun(Store(results), name)
+
+
 def _has_begun(store: Store, name: str) -> bool:
     return not {NAME, ESTIMATE, PROGRESS}.isdisjoint(store.names(name))
 

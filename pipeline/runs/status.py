@@ -86,7 +86,7 @@ def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator
         if not chosen.is_complete():  # there may be answers to another part of the prompts
             yield "missing: its prompts are not chosen yet"
             return
-        needed = chosen.read_all("needed").select("prompt_id")
+        needed, chunks = chosen.read_all("needed").select("prompt_id"), _chunks(artifact)
         yield (state := _budget_state(branch, needed, run))
         is_open = not state.startswith("done")
     elif artifact.is_complete():
@@ -96,16 +96,16 @@ def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator
         yield "partial" if artifact.store.names(artifact.folder) else "missing"
         return
     else:
-        needed = None
+        needed, chunks = None, _chunks(artifact)
         published, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
-        n_chunked = sum(chunk.rows for chunk in _chunks(artifact))
+        n_chunked = sum(chunk.rows for chunk in chunks)
         if not published and not n_chunked:
             yield f"missing: {len(shards):,} shards, {sum(shards.values()):,} prompts"
         else:
             yield f"partial: {len(published):,} of {len(shards):,} shards"
             rows = sum(shards.get(shard, 0) for shard in published) + n_chunked
             yield f"{rows:,} of {sum(shards.values()):,} prompts"
-    yield from _spent(artifact, needed)
+    yield from _spent(artifact, chunks, needed)
     if is_open:
         yield from writers.describe(artifact)
 
@@ -121,11 +121,11 @@ def _budget_state(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
     return f"{state}: {n_needed - n_left:,} of {budget}"
 
 
-def _spent(artifact: Artifact, needed: pl.DataFrame | None) -> Iterator[str]:
-    """The errors and the rates of an open artifact; `needed` are the prompts of a budget."""
+def _spent(artifact: Artifact, chunks: list[Footer], needed: pl.DataFrame | None) -> Iterator[str]:
+    """The errors and the rates of an artifact with open `chunks`; `needed`: a budget's prompts."""
     counts = Counter[str]()
     shard_counts = artifact.counts(artifact.stage).values()
-    for part_counts in (*shard_counts, *(chunk.counts for chunk in _chunks(artifact))):
+    for part_counts in (*shard_counts, *(chunk.counts for chunk in chunks)):
         counts.update(numbers(part_counts))
     if counts:
         yield f"{_count_errors(artifact, needed)} errors"
