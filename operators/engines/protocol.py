@@ -298,7 +298,8 @@ class EngineKind:
     machine's cores where it has no GPU. `hardware` replaces the machine's name. `variables` of the
     environment change no answer; `switches` may, and are part of a recipe. `cpu_build` names a
     build for CPUs alone. `arguments` are the names of the engine's own (null: any), `fields` those
-    that other fields of the configuration set.
+    that other fields of the configuration set, and `server_only` those that a server alone takes
+    with another value than this default.
     """
 
     name: str
@@ -314,6 +315,7 @@ class EngineKind:
     cpu_build: Callable[[], str | None] = lambda: None
     arguments: Callable[[], frozenset[str] | None] = frozenset
     fields: Mapping[str, str] = field(default_factory=dict)
+    server_only: Mapping[str, Any] = field(default_factory=dict)
 
 
 # Variables by which cuBLAS and oneDNN multiply with less precision than the model's type has.

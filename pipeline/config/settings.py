@@ -368,6 +368,13 @@ def _check_arguments(model: Model, engine: EngineKind) -> None:
                 f"model.engine.{name} is no argument of the engine {engine.name}."
                 f"{suggestion(name, arguments)}"
             )
+        if (value := model.engine[name]) != (default := engine.server_only.get(name, value)):
+            raise InputError(
+                f"model.engine.{name}={value} is for a server, and {engine.name} in this process "
+                f"takes {default} alone; start the server (`vllm serve "
+                f"--{name.replace('_', '-')} …`) and give model=endpoint model.id=<its name there> "
+                "model.endpoint=<URL> (docs/endpoint.md)."
+            )
 
 
 def _check_endpoint(run: Run) -> None:

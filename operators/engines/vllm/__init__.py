@@ -353,4 +353,17 @@ KIND = EngineKind(
         "enable_lora": "model.adapter",
         "seed": "seed",
     },
+    # They spread a model over several engines or processes, which `LLM` refuses: it is one of each.
+    server_only={
+        "data_parallel_size": 1,
+        "data_parallel_size_local": None,
+        "data_parallel_rank": None,
+        "data_parallel_start_rank": None,
+        "data_parallel_external_lb": False,
+        "data_parallel_multi_port_external_lb": False,
+        "data_parallel_hybrid_lb": False,
+        "nnodes": 1,
+        "node_rank": 0,
+        "enable_fault_tolerance": False,
+    },
 )

@@ -206,6 +206,10 @@ REFUSED: dict[tuple[str, ...], list[list[str]]] = {
     ("run_name='.hidden", "'.'", "give"): [["answers=/tmp/.hidden"]],
     ("model.engine.max_num_seq", "max_num_seqs?"): [["model.engine.max_num_seq=512"]],
     ("max_model_len", "is what model.max_model_len says"): [["model.engine.max_model_len=512"]],
+    ("for a server", "model.endpoint=", "vllm serve"): [
+        [f"model.engine.{argument}"]
+        for argument in ("data_parallel_size=2", "data_parallel_rank=0", "nnodes=2")
+    ],
     ("argument", "engine"): [
         ["benchmark=probelm-mini", "decoding.scorer=transformers", "model.engine.max_num_seqs=512"]
     ],
@@ -418,9 +422,10 @@ def test_model_with_arguments_is_a_key_of_its_own() -> None:
 
 
 def test_arguments_of_vllm_are_those_of_its_engine() -> None:
-    arguments = ENGINES["vllm"].arguments()
+    vllm = ENGINES["vllm"]
+    arguments = vllm.arguments()
     assert arguments is not None
-    assert {"quantization", "max_num_batched_tokens", *ENGINES["vllm"].fields} <= arguments
+    assert {"quantization", "max_num_batched_tokens", *vllm.fields, *vllm.server_only} <= arguments
 
 
 @pytest.mark.parametrize(
