@@ -5,7 +5,7 @@ templates are filtered by human reviewers". The paper shows no sheet; this one i
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -20,6 +20,8 @@ MANUAL = schema("relation_id text, template text")
 PARAPHRASES = schema("relation_id text, template text, paraphrase text")
 
 Ask = Callable[[str], str]
+# Answers prompts in any order: the place of each, and its text.
+AskAll = Callable[[Sequence[str]], Iterator[tuple[int, str]]]
 
 # The paper's words.
 _INSTRUCTION = (

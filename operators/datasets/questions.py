@@ -26,6 +26,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     "wordings": ("wordings", "paraphrases"),
     "id": ("id", "question_id", "questionid", "original_index"),
     "relation": ("relation", "prop", "topic", "category"),
+    "subject": ("subject", "subj"),
     "popularity": ("popularity", "s_pop"),
     "date": ("date",),
     "answer_type": ("answer_type", "type"),
@@ -49,6 +50,7 @@ class Question(NamedTuple):
     popularity: float | None
     date: str | None
     answer_type: str | None
+    subject: str | None
 
 
 def match_columns(columns: Sequence[str]) -> dict[str, str]:
@@ -79,7 +81,7 @@ def facts_from_tables(tables: Mapping[str, pl.DataFrame], relations: Relations) 
         InputError: a column is missing, a question or its answers are, or a question stands twice
             with other answers; the message names file and row.
     """
-    questions = list(_without_repetitions(_questions(tables)))
+    questions = read_questions(tables)
     labels = {_relation_id(question.relation): question.relation for question in questions}
     labels |= {name: label for name, label in (relations or {}).items() if name in labels}
     pairs, details, types = [], [], []
@@ -110,6 +112,15 @@ def facts_from_tables(tables: Mapping[str, pl.DataFrame], relations: Relations) 
         {name: rows for name, rows in extra_tables.items() if not rows.is_empty()},
     )
     return check_facts(facts)
+
+
+def read_questions(tables: Mapping[str, pl.DataFrame]) -> list[Question]:
+    """The questions of tables, each once.
+
+    Raises:
+        InputError: as `facts_from_tables`.
+    """
+    return list(_without_repetitions(_questions(tables)))
 
 
 def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
@@ -182,6 +193,7 @@ def _question(place: str, values: Mapping[str, Any], file_relation: str | None) 
         _number(values.get("popularity"), place),
         _text(values.get("date")),
         _text(values.get("answer_type")),
+        _text(values.get("subject")),
     )
 
 

@@ -3,8 +3,9 @@
 import fcntl
 import json
 import os
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import polars as pl
 from factsweep.operators.construction.paraphrase import (
     PARAPHRASES,
     Ask,
+    AskAll,
     ask_paraphrases,
     collect_sentences,
 )
@@ -22,17 +24,48 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.machine.logs import Meter
 
 _FIELDS = ("model", "prompt", "text")
+_AT_ONCE = 8  # requests to an endpoint
+Answers = Callable[[Sequence[str]], list[str]]  # of prompts, in their order
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model to ask, and how often: `ask` is called once a round."""
+    """A model to ask, and how often: `ask_all` is called once a round."""
 
     name: str
-    ask: Ask
+    ask_all: AskAll
     n: int
     max_rounds: int
     hints: dict[str, str] = field(default_factory=dict)
+
+
+def ask_at_once(ask: Ask, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Ask an endpoint several prompts at a time: AskAll.
+
+    Raises:
+        InputError: a prompt has no answer; the requests under way are answered first.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        futures = {pool.submit(ask, prompt): place for place, prompt in enumerate(prompts)}
+        try:
+            yield from _completed(futures)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _completed(futures: Mapping[Future[str], int]) -> Iterator[tuple[int, str]]:
+    failure: InputError | None = None
+    for future in as_completed(futures):
+        try:
+            yield futures[future], future.result()
+        except InputError as error:
+            failure = failure or error
+            for waiting in futures:
+                waiting.cancel()
+        except CancelledError:
+            continue
+    if failure is not None:
+        raise failure
 
 
 def request_paraphrases(model: Model, manual: pl.DataFrame, answers_path: Path) -> pl.DataFrame:
@@ -44,9 +77,12 @@ def request_paraphrases(model: Model, manual: pl.DataFrame, answers_path: Path) 
         InputError: no answer of the model, other content in `answers_path`, or a second run on it.
     """
     rows: list[tuple[str, str, str]] = []
-    with Meter(f"paraphrases of {model.name}") as meter, _cache_answers(model, answers_path) as ask:
+    with (
+        Meter(f"paraphrases of {model.name}") as meter,
+        cache_answers(model, answers_path) as answers,
+    ):
         limits = {"n": model.n, "max_rounds": model.max_rounds}
-        of_templates = ask_paraphrases(ask, manual, **limits, hints=model.hints)
+        of_templates = ask_paraphrases(_one_by_one(answers), manual, **limits, hints=model.hints)
         for n, of_template in enumerate(of_templates, start=1):
             rows += of_template
             meter.show(f"{n}/{manual.height} templates, {len(rows):,} paraphrases")
@@ -59,14 +95,15 @@ def request_templates(model: Model, prompts: Sequence[str], answers_path: Path) 
     Raises:
         InputError: as `request_paraphrases`.
     """
-    with _cache_answers(model, answers_path) as ask:
+    with cache_answers(model, answers_path) as answers:
+        ask = _one_by_one(answers)
         return [
             collect_sentences(ask, prompt, set(), model.n, model.max_rounds) for prompt in prompts
         ]
 
 
 @contextmanager
-def _cache_answers(model: Model, path: Path) -> Iterator[Ask]:
+def cache_answers(model: Model, path: Path) -> Iterator[Answers]:
     """The model, whose answers are taken from the file as long as it has any."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
@@ -76,13 +113,16 @@ def _cache_answers(model: Model, path: Path) -> Iterator[Ask]:
             raise InputError(
                 f"another run is writing {path}; wait for it, or choose another --out."
             ) from error
-        answers = _saved_answers(file, path, model.name)
+        saved_answers = _saved_answers(file, path, model.name)
 
-        def ask(prompt: str) -> str:
-            if answers[prompt]:
-                return answers[prompt].popleft()
+        def answers(prompts: Sequence[str]) -> list[str]:
+            n_saved = {prompt: len(saved_answers[prompt]) for prompt in prompts}
+            missing = Counter(prompts) - Counter(n_saved)
+            new_prompts = [*missing.elements()]
             try:
-                text = model.ask(prompt)
+                for place, text in model.ask_all(new_prompts) if new_prompts else ():
+                    _append(file, model.name, new_prompts[place], text)
+                    saved_answers[new_prompts[place]].append(text)
             except InputError as error:
                 if not file.tell():
                     raise
@@ -90,17 +130,25 @@ def _cache_answers(model: Model, path: Path) -> Iterator[Ask]:
                     f"{str(error).rstrip('.')}; its answers so far are in {path}, "
                     "and the same command resumes from there."
                 ) from error
-            line = dict(zip(_FIELDS, (model.name, prompt, text), strict=True))
-            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-            return text
+            return [saved_answers[prompt].popleft() for prompt in prompts]
 
         try:
-            yield ask
+            yield answers
         finally:
             if not file.tell():
                 path.unlink()
+
+
+def _one_by_one(answers: Answers) -> Ask:
+    return lambda prompt: answers([prompt])[0]
+
+
+def _append(file: IO[bytes], *values: str) -> None:
+    """Write an answer as a line (model, prompt, text) that a crash of the machine leaves."""
+    line = dict(zip(_FIELDS, values, strict=True))
+    file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _saved_answers(file: IO[bytes], path: Path, model: str) -> defaultdict[str, deque[str]]:

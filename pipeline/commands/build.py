@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.arguments import Parser
 
 if TYPE_CHECKING:
-    from factsweep.operators.construction.paraphrase import Ask
+    from factsweep.operators.construction.paraphrase import AskAll
     from factsweep.pipeline.building.paraphraser import Model
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
@@ -27,6 +28,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("kamel", _add_kamel, _kamel, "triples, labels and questions"),
         ("myriadlama", _add_myriadlama, _myriadlama, "facts, names and templates"),
         ("probelm", _add_probelm, _probelm, "two snapshots"),
+        ("wordings", _add_wordings, _wordings, "questions, by a model"),
         ("knowledge-base", _add_knowledge_base, _knowledge_base, "facts or a Wikidata dump"),
     ):
         command = sets.add_parser(name, help=f"from {source} (docs/data.md)")
@@ -98,12 +100,20 @@ def _add_myriadlama(command: Parser) -> None:
     _add_model(command, "paraphrases", "template", n=19)
 
 
-def _add_model(command: Parser, texts: str, per: str, n: int) -> None:
-    local = "; without --endpoint a model of conf/model/, the hub or a folder" * (per == "relation")
+def _add_wordings(command: Parser) -> None:
+    questions = "a table of questions, a folder of them, or a set of the catalog: popqa"
+    command.add_argument("path", metavar="questions", type=Path, help=questions)
+    _add_paths(command, out="a new table, .jsonl")
+    _add(command, "--language", "of the questions", "en")
+    _add_model(command, "wordings", "question", n=4, rounds=3)
+
+
+def _add_model(command: Parser, texts: str, per: str, n: int, rounds: int = 10) -> None:
+    local = "; without --endpoint a model of conf/model/, the hub or a folder" * (per != "template")
     command.add_argument("--endpoint", help="OpenAI-compatible; OPENAI_API_KEY", metavar="URL")
     command.add_argument("--model", help=f"whom to ask for {texts} there{local}")
     _add(command, "--n", f"{texts} per {per}", n)
-    _add(command, "--rounds", "most times they are asked for", 10)
+    _add(command, "--rounds", "most times they are asked for", rounds)
 
 
 def _add_probelm(command: Parser) -> None:
@@ -156,14 +166,29 @@ def _probelm(args: argparse.Namespace) -> Iterator[str]:
 
 def _facts(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.facts import build_facts
+
+    args.model = _any_model(args)
+    return _call(build_facts, args)
+
+
+def _wordings(args: argparse.Namespace) -> Iterator[str]:
+    from factsweep.pipeline.building.wordings import build_wordings
+
+    args.model = _any_model(args)
+    if args.model is None:
+        raise InputError("--model is missing; name a model, and --endpoint where it is asked.")
+    return _call(build_wordings, args)
+
+
+def _any_model(args: argparse.Namespace) -> "Model | None":
+    """The model at an endpoint, or one that is loaded here; None if none is given."""
     from factsweep.pipeline.decoding.engine import build_prompter
 
     if args.endpoint and not args.model:
         raise InputError(
             "--endpoint needs --model, the name of the model that is asked there; give it."
         )
-    args.model = _model(args, build_prompter)
-    return _call(build_facts, args)
+    return _model(args, build_prompter)
 
 
 def _myriadlama(args: argparse.Namespace) -> Iterator[str]:
@@ -181,21 +206,24 @@ def _myriadlama(args: argparse.Namespace) -> Iterator[str]:
     return _call(build_myriadlama, args)
 
 
-def _model(args: argparse.Namespace, local: "Callable[[str], Ask] | None" = None) -> "Model | None":
+def _model(
+    args: argparse.Namespace, local: "Callable[[str], AskAll] | None" = None
+) -> "Model | None":
     """The model that writes texts, at an endpoint or loaded here; None if none is given."""
     from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
-    from factsweep.pipeline.building.paraphraser import Model
+    from factsweep.pipeline.building.paraphraser import Model, ask_at_once
 
     for name in ("n", "rounds"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} {getattr(args, name)}; it must be at least 1.")
     if args.endpoint:
-        ask: Ask = OpenAIChat(args.endpoint, args.model, key())
+        chat = OpenAIChat(args.endpoint, args.model, key())
+        ask_all: AskAll = partial(ask_at_once, chat)
     elif args.model and local:
-        ask = local(args.model)
+        ask_all = local(args.model)
     else:
         return None
-    return Model(args.model, ask, args.n, args.rounds)
+    return Model(args.model, ask_all, args.n, args.rounds)
 
 
 def _knowledge_base(args: argparse.Namespace) -> Iterator[str]:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from factsweep.operators.construction.paraphrase import Ask
+from factsweep.operators.construction.paraphrase import AskAll
 from factsweep.operators.engines.protocol import Endpoint, RefusedRequest, Request, Sampling, Start
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
@@ -181,7 +181,7 @@ def _ray_placement() -> dict[str, Any]:
     }
 
 
-def build_prompter(name: str) -> Ask:
+def build_prompter(name: str) -> AskAll:
     """A function that prompts a model (of conf/model/, the hub or a folder), a chat model as such.
 
     Repeated prompts get other answers: the seeds count up from 0.
@@ -199,13 +199,17 @@ def build_prompter(name: str) -> Ask:
         weights = models.resolve(models.resolve_dtype(run.model, run.cluster.device))
         return load(run, weights), models.tokenizer(weights)
 
-    def ask(prompt: str) -> str:
+    def ask_all(prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
         engine, tokenizer = load_engine()
         is_chat = bool(getattr(tokenizer, "chat_template", None))
-        (ids,) = encode(tokenizer, [prompt], chat_template=is_chat)
-        (answer,) = engine.answers([Request("asked", ids, _SAMPLING, next(seeds), prompt)])
-        if isinstance(answer, RefusedRequest):
-            raise InputError(f"model {name} does not answer ({answer.reason}); choose another.")
-        return str(answer.completions[0].text)
+        token_ids = encode(tokenizer, list(prompts), chat_template=is_chat)
+        requests = (
+            Request(str(place), ids, _SAMPLING, next(seeds), prompt)
+            for place, (ids, prompt) in enumerate(zip(token_ids, prompts, strict=True))
+        )
+        for answer in engine.answers(requests):
+            if isinstance(answer, RefusedRequest):
+                raise InputError(f"model {name} does not answer ({answer.reason}); choose another.")
+            yield int(answer.request_id), str(answer.completions[0].text)
 
-    return ask
+    return ask_all

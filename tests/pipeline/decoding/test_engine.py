@@ -155,13 +155,15 @@ def test_model_that_is_prompted_is_loaded_once_and_answers_anew(
     requests_seen: list[Request] = []
     loads: list[object] = []
     monkeypatch.setattr(engine, "load", lambda *args: loads.append(args) or _Told(requests_seen))
-    ask = build_prompter("smollm2-135m")
+    ask_all = build_prompter("smollm2-135m")
     assert not loads
-    texts = [ask("Write a sentence.") for _ in range(8)]
+    prompts = ["Write a sentence."] * 4
+    answers = [*ask_all(prompts), *ask_all(prompts)]
     assert len(loads) == 1
-    assert len(set(texts)) > 1
+    assert sorted(place for place, _ in answers) == sorted([*range(4)] * 2)
+    assert len({text for _, text in answers}) > 1
     second_ask = build_prompter("smollm2-135m")
-    assert [second_ask("Write a sentence.") for _ in range(8)] == texts
+    assert [text for _, text in second_ask(prompts * 2)] == [text for _, text in answers]
     assert tokenizer.decode(requests_seen[0].token_ids).endswith(
         "<|im_start|>user\nWrite a sentence.<|im_end|>\n<|im_start|>assistant\n"
     )
