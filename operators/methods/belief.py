@@ -24,6 +24,7 @@ from factsweep.operators.metrics.belief.calibration import bins, confidence, ovc
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired import matched_terms, unit_of
+from factsweep.operators.metrics.pass_at_k import pass_rows
 from factsweep.operators.metrics.shared.rows import count_answers
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
@@ -90,7 +91,8 @@ def condense(
     )
     decoded_again = answers.join(prompts, on="prompt_id", how="semi")
     ranked = decoded_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
-    return {**condensed._asdict(), "ranked": ranked, "calibration": tables["calibration"]}
+    kept = {name: tables[name] for name in ("calibration", "sampled") if name in tables}
+    return {**condensed._asdict(), "ranked": ranked, **kept}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -119,6 +121,9 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
         sampled = count_answers(calibration, evidence.n_failed_samples)
         rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **draws)
         parts.append(rows)
+    if "sampled" in evidence.tables:
+        of_samples = evidence.tables["sampled"], evidence.n_failed_samples
+        parts.append(partial(pass_rows, *of_samples, **draws))
     parts += [
         partial(belief.by_part, condensed, details, **draws),
         partial(analyses, options.analyses, condensed, counts, estimates, facts.templates),
@@ -165,7 +170,7 @@ def estimate_full_run(part: method.Part) -> pl.DataFrame:
 METHOD = method.Method(
     ask=method.Ask(Setting, expand, masked="belief-masked"),
     measure=method.Measure(
-        version=3,  # 2: intervals of small relations; 3: texts are folded
+        version=4,  # 2: intervals of small relations; 3: texts are folded; 4: pass@k
         matcher=_matcher,
         matched=("answers", "calibration", "sampled"),
         versions=lambda pipeline: Normaliser(pipeline).versions,

@@ -1,6 +1,7 @@
 """KAMEL: one question per fact after k examples, whose answer is a set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -9,7 +10,9 @@ from factsweep.operators.datasets.kamel import slice_queries
 from factsweep.operators.estimates.queries import kamel_estimates
 from factsweep.operators.matching.answer_set import has_answers
 from factsweep.operators.methods import method
-from factsweep.operators.metrics.kamel import kamel, precision_recall
+from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
+from factsweep.operators.metrics.kamel import kamel, mark_complete, precision_recall
+from factsweep.operators.metrics.pass_at_k import pass_rows
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
 from factsweep.operators.tables.shared.pivot import join_names
@@ -26,15 +29,22 @@ _TITLES: Mapping[str, str] = {
 }
 
 
+def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
+    def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
+        ids = answers.select("prompt_id", "relation_id", "pair_id")
+        samples = ids.join(extra_tables["samples"], on="prompt_id")
+        sampled = count_right_samples(mark_complete(samples, facts.pairs))
+        return {"given": answers, "sampled": sampled}
+
+    return match
+
+
 def _measure(evidence: method.Evidence) -> method.Tables:
-    metrics = kamel(
-        evidence.tables["given"],
-        evidence.facts.pairs,
-        seed=evidence.seed,
-        split=evidence.setting.split,
-        n_rounds=evidence.options.n_rounds,
-    )
-    return {"metrics": metrics}
+    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
+    given, pairs = evidence.tables["given"], evidence.facts.pairs
+    metrics = kamel(given, pairs, split=evidence.setting.split, **draws)
+    of_samples = pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **draws)
+    return {"metrics": pl.concat([metrics, of_samples])}
 
 
 def _estimate(part: method.Part) -> pl.DataFrame:
@@ -95,7 +105,10 @@ def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
 METHOD = method.Method(
     ask=method.Ask(FewShot, expand, slice_queries),
     measure=method.Measure(
-        version=5,  # 2: intervals of small relations; 3 to 5: final stops and marks around answers
+        # 2: intervals of small relations; 3 to 5: final stops and marks around answers; 6: pass@k
+        version=6,
+        matcher=_matcher,
+        matched=("given", "sampled"),
         can_match=lambda labels, _pipeline: has_answers(labels),
         compute=_measure,
         main_metric="f1",

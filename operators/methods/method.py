@@ -315,6 +315,11 @@ class Measure:
         return "calibration" if "calibration" in self.matched else None
 
     @property
+    def sampled(self) -> str | None:
+        """The matched table that counts the samples of each prompt; null: none."""
+        return "sampled" if "sampled" in self.matched else self.calibration
+
+    @property
     def left_out(self) -> str | None:
         """The matched table of the prompts that the model cannot answer; null: none."""
         return "errors" if "errors" in self.matched else None

@@ -120,7 +120,7 @@ def _condense(
 ) -> method.Tables:
     own_options = _without_template_analyses(options, facts)
     condensed = belief.condense(matched, repeated_answers, facts, own_options, by=_BY)
-    return {**condensed, "graded": matched["graded"], "sampled": matched["sampled"]}
+    return {**condensed, "graded": matched["graded"]}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -128,10 +128,8 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     is_sampled = evidence.n_failed_samples is not None
     qa_metrics = open_questions(
         evidence.tables["graded"],
-        evidence.tables["sampled"],
         _details(evidence.facts),
         evidence.n_failed,
-        evidence.n_failed_samples,
         seed=evidence.seed,
         n_rounds=evidence.options.n_rounds,
     )

@@ -302,6 +302,38 @@ def precision_recall(
     )
 
 
+def mark_complete(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The answers with `correct`: all right answers of the query are given, and nothing else.
+
+    `answers` has pair_id and text, any number of rows per pair; `pairs` has all queries, whose
+    labels tell apart what strict matching compares.
+
+    >>> objects = [{"object_id": None, "labels": ["Oslo"]}, {"object_id": None, "labels": ["Rome"]}]
+    >>> pairs = pl.DataFrame({"relation_id": ["P1"], "pair_id": ["t"], "objects": [objects],
+    ...     "split": ["test"]})
+    >>> texts = ["Rome; Oslo%", "Rome%", "Rome; Oslo; Lima%"]
+    >>> answers = pl.DataFrame({"pair_id": "t", "text": texts})
+    >>> mark_complete(answers, pairs)["correct"].to_list()
+    [True, False, False]
+    """
+    splits = pairs.join(answers, on="pair_id", how="semi")["split"].unique()
+    queries = pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
+    # Each distinct text is the answer to a query of its own, beside the queries themselves.
+    distinct = answers.select("pair_id", "text").unique(maintain_order=True)
+    copy_id = pl.format("{}\x1f{}", "pair_id", pl.int_range(pl.len()))
+    distinct = distinct.with_columns(copy_id=copy_id)
+    copies = distinct.join(queries, on="pair_id", maintain_order="left")
+    copies = copies.with_columns(pair_id="copy_id")
+    scores = precision_recall(
+        copies.select("pair_id", "text"), pl.concat([queries, copies.select(queries.columns)])
+    )
+    is_complete = (pl.col("precision") == 1) & (pl.col("recall") == 1)
+    complete = scores.select(copy_id="pair_id", correct=is_complete)
+    marks = distinct.join(complete, on="copy_id", how="left").drop("copy_id")
+    rows = answers.join(marks, on=["pair_id", "text"], how="left", maintain_order="left")
+    return rows.with_columns(pl.col("correct").fill_null(value=False))
+
+
 def _labels(pairs: pl.DataFrame, labels: Labels) -> pl.DataFrame:
     """One row per label of a right answer: relation_id, pair_id, gold (its place), text."""
     names = pl.col("objects").struct.field("labels")

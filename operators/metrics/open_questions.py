@@ -1,8 +1,7 @@
-"""Metrics of open questions: three states of an answer, exact match, token F1, pass@k.
+"""Metrics of open questions: three states of an answer, exact match, token F1.
 
-Source: the project's specification, *Open questions* (SimpleQA: Wei et al. 2024; pass@k: Chen et
-al. 2021, equation 1). The fact is the unit of every interval: a fact's terms are means over its
-prompts.
+Source: the project's specification, *Open questions* (SimpleQA: Wei et al. 2024). The fact is the
+unit of every interval: a fact's terms are means over its prompts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,6 @@ from factsweep.operators.metrics.shared.rows import (
 
 DEFAULT_GRADER = "contains"
 CORRECT, INCORRECT, NOT_ATTEMPTED = STATES = ("correct", "incorrect", "not_attempted")
-KS = (1, 2, 5, 10, 25, 50, 100)
 
 _STATES = (
     Metric("correct", "Correct", "share of answers that are right; 0 to 1", "higher"),
@@ -52,11 +50,7 @@ _TEXTS = (
     Metric("exact_match", "Exact match", "share of answers that equal a right one", "higher"),
     Metric("token_f1", "Token F1", "words shared with the nearest right answer; 0 to 1", "higher"),
 )
-_PASS = tuple(
-    Metric(f"pass_at_{k}", f"pass@{k}", f"share of facts with a right one of {k} samples", "higher")
-    for k in KS
-)
-METRICS = (*_STATES, *_TEXTS, *_PASS)
+METRICS = (*_STATES, *_TEXTS)
 
 
 def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
@@ -85,46 +79,18 @@ def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
     return {name: pair_terms(graded, *terms) for name, terms in expressions.items()}
 
 
-def pass_terms(samples: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-    """The terms of pass@k, for each k that every sampled prompt has samples for.
-
-    `samples` has relation_id, pair_id, n_samples and n_right_samples.
-
-    >>> rows = pl.DataFrame({"relation_id": "r", "pair_id": "a", "n_samples": 4,
-    ...     "n_right_samples": [1]})
-    >>> {name: terms["numerator"].item() for name, terms in pass_terms(rows).items()}
-    {'pass_at_1': 0.25, 'pass_at_2': 0.5}
-    """
-    if samples.is_empty():
-        return {}
-    fewest = int(samples.select(pl.min("n_samples")).item())
-    return {f"pass_at_{k}": _pass_at(samples, k) for k in KS if k <= fewest}
-
-
-def _pass_at(samples: pl.DataFrame, k: int) -> pl.DataFrame:
-    """The terms of 1 − C(n − c, k) / C(n, k), unbiased for n samples of which c are right."""
-    n, n_wrong = pl.col("n_samples"), pl.col("n_samples") - pl.col("n_right_samples")
-    none_right = pl.lit(1.0)
-    for place in range(k):  # a product of quotients: the binomials themselves are too large
-        none_right = none_right * (n_wrong - place).clip(lower_bound=0) / (n - place)
-    rows = samples.with_columns(passes=1 - none_right)
-    return pair_terms(rows, pl.mean("passes"), pl.lit(1.0))
-
-
 def open_questions(
     graded: pl.DataFrame,
-    samples: pl.DataFrame,
     details: pl.DataFrame,
     n_failed: pl.DataFrame,
-    n_failed_samples: pl.DataFrame | None,
     *,
     seed: int,
     n_rounds: int,
 ) -> pl.DataFrame:
     """The rows of all metrics (table ROWS), over everything, by relation and by part.
 
-    `graded` has a row per grader and answer (table `graded`), `samples` the table `sampled`;
-    `details` has pair_id, popularity, sample and answer_type.
+    `graded` has a row per grader and answer (table `graded`); `details` has pair_id, popularity,
+    sample and answer_type.
     """
     draws = {"seed": seed, "n_rounds": n_rounds}
     rows: list[Row] = []
@@ -140,8 +106,6 @@ def open_questions(
         "token_f1": pair_terms(exact, pl.mean("token_f1"), pl.lit(1.0)),
     }
     rows += _rows(texts, count_answers(exact, n_failed), None, **draws)
-    if n_failed_samples is not None:
-        rows += _rows(pass_terms(samples), count_answers(samples, n_failed_samples), None, **draws)
     return table(rows)
 
 

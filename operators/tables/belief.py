@@ -24,6 +24,7 @@ from factsweep.operators.metrics.comparing.paired import (
     unit_between,
 )
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
+from factsweep.operators.metrics.pass_at_k import METRICS as PASS
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import canvas, pivot
@@ -39,7 +40,7 @@ from factsweep.operators.tables.shared.numbers import (
 )
 from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
 
-SHOWN = (*METRICS, CUT_SHARE, FLIP_RATE)
+SHOWN = (*METRICS, *PASS, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
 _NUMBERS = numbers_of(SHOWN)
 _INTERVAL = "95 % interval"

@@ -7,12 +7,13 @@ import polars as pl
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.open_questions import METRICS
+from factsweep.operators.metrics.pass_at_k import METRICS as PASS
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import pivot
 from factsweep.operators.tables.shared.numbers import DASH, SHARE
 
-SHOWN = (*METRICS, *BELIEF, CUT_SHARE, FLIP_RATE)
+SHOWN = (*METRICS, *PASS, *BELIEF, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
 _INTERVAL = "Correct, 95 % interval"
 _PARTS = "^(popularity|sample|answer_type)="

@@ -152,14 +152,14 @@ class Aggregate:
         return {table: pl.concat([part[table] for part in parts]) for table in parts[0]}
 
     def _failed_samples(self) -> pl.DataFrame | None:
-        calibration = METHODS[self.method].measure.calibration
-        if calibration is None or not self.n_sampled:
+        sampled_table = METHODS[self.method].measure.sampled
+        if sampled_table is None or not self.n_sampled:
             return None
         expected = Counter[str]()
         for rows in self.prompts.each("ranked", _RANK):
             sampled = rows.filter(pl.col("calibration_rank") < self.n_sampled)
             expected.update(map(relation_of, sampled["pair_id"]))
-        return _missing(expected, Counter(self.matched.rows(calibration)))
+        return _missing(expected, Counter(self.matched.rows(sampled_table)))
 
 
 def _add_names(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:

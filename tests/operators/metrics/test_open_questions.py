@@ -1,12 +1,9 @@
 """Metrics of open questions, against naive readings of their formulas."""
 
-import math
-
 import polars as pl
 import pytest
 
 from factsweep.operators.metrics.open_questions import STATES, open_questions
-from factsweep.operators.schemas import empty
 from tests.builders import frame
 
 DRAWS = {"seed": 1, "n_rounds": 50}
@@ -25,7 +22,6 @@ def graded(states: dict[str, list[str]], grader: str = "contains") -> pl.DataFra
 
 def measure(
     rows: pl.DataFrame,
-    samples: pl.DataFrame | None = None,
     details: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     if details is None:
@@ -34,9 +30,7 @@ def measure(
             pl.lit(None, kind).alias(name) for name, kind in DETAILS.items()
         )
     no_failures = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int64})
-    samples_failed = None if samples is None else no_failures
-    samples = empty("sampled") if samples is None else samples
-    return open_questions(rows, samples, details, no_failures, samples_failed, **DRAWS)
+    return open_questions(rows, details, no_failures, **DRAWS)
 
 
 def value(metrics: pl.DataFrame, name: str, **place: str) -> float | None:
@@ -102,15 +96,3 @@ def test_open_questions_by_popularity_type_and_relation() -> None:
     assert value(metrics, "correct", slice="popularity=5") == 0
     assert value(metrics, "correct", slice="answer_type=Person") == 1
     assert value(metrics, "correct", slice="relation=r") == 0.5
-
-
-@pytest.mark.parametrize(("n", "right"), [(10, 3), (10, 0), (10, 10), (2, 1)])
-def test_open_questions_pass_at_k_against_the_binomials(n: int, right: int) -> None:
-    samples = frame("sampled", ("a.0", "r", "a", n, right))
-    metrics = measure(graded({"a": ["correct"]}), samples)
-    ks = [k for k in (1, 2, 5, 10, 25) if k <= n]
-    for k in ks:
-        expected = 1 - math.comb(n - right, k) / math.comb(n, k)
-        assert value(metrics, f"pass_at_{k}") == pytest.approx(expected)
-    measured = metrics.filter(pl.col("metric").str.starts_with("pass_at_"))["metric"].n_unique()
-    assert measured == len(ks)
