@@ -31,7 +31,7 @@ def harness_results(
     started: datetime,
     higher_is_better: Mapping[str, bool],
 ) -> dict[str, Any]:
-    """The content of `results_*.json`: a task per benchmark, setting and slice.
+    """The content of `results_*.json`: a task per benchmark, setting and slice with numbers.
 
     Raises:
         InputError: `metrics` has no rows, or those of several models.
@@ -43,6 +43,8 @@ def harness_results(
     tasks: dict[str, pl.DataFrame] = {}
     groups: dict[str, list[str]] = {}
     for (benchmark, setting, part), rows in ordered.group_by(_PLACE, maintain_order=True):
+        if rows["value"].null_count() == rows.height:
+            continue
         name = group = f"{benchmark}_{setting}"
         if part is not None:
             name = f"{group}_{str(part).removeprefix('relation=')}"

@@ -138,7 +138,7 @@ def _parse_override(text: str) -> tuple[str, object]:
         return name, yaml.safe_load(value)
 
 
-_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "mlflow")
+_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "samples", "mlflow")
 
 
 def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -197,7 +197,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from factsweep.pipeline.results.results import export
+    from factsweep.pipeline.exports.export import export
 
     chosen = {"metrics": args.metrics, "settings": args.settings}
     print(export(args.run_name, places(args)["results"], args.format, args.out, **chosen))

@@ -356,6 +356,13 @@ def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
     return fetched
 
 
+def fetched_commit(entry: Entry, sha256: str | None) -> str | None:
+    """The commit that files of this checksum were fetched at; null if it was not recorded."""
+    file = _folder(entry) / "fetched.json"
+    record = json.loads(file.read_bytes()) if file.is_file() else {}
+    return record.get("commit") if record.get("checksum") == sha256 else None
+
+
 def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     """The differences between a data set and its entry, one line each."""
     paths = files(entry, path)

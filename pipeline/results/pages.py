@@ -29,7 +29,8 @@ from factsweep.operators.pages.page import (
 from factsweep.operators.prompts import chat
 from factsweep.operators.tables.shared.pivot import best_and_worst, join_columns, join_names
 from factsweep.operators.wording import count
-from factsweep.pipeline.results.past_runs import PastBranch, thoughts
+from factsweep.pipeline.results.answers import thoughts
+from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.stages.expand import by_relation, relation_of
 from factsweep.pipeline.storage.artifact import Artifact
 

@@ -1,4 +1,4 @@
-"""Past runs: their records, settings, numbers and answers, by the folders of results."""
+"""Past runs: their records, settings and numbers, by the folders of results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +10,6 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Method
-from factsweep.operators.schemas import empty
-from factsweep.operators.tables.shared.pivot import join_columns
 from factsweep.operators.wording import first_of, suggestion
 from factsweep.operators.wording.safe_names import check_apart, check_run, fold_name
 from factsweep.pipeline.config.folders import below
@@ -28,7 +26,6 @@ from factsweep.pipeline.results.run_record import (
     read_run,
 )
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import relation_of, with_text
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import open_artifact
@@ -36,7 +33,6 @@ from factsweep.pipeline.storage.shard import ShardPlace, decode
 from factsweep.pipeline.storage.store import Store, StoredFile
 
 Record = Mapping[str, Any]
-_ANSWER = {"text": "answer", "token": "answer"}  # columns of a decoder and an encoder
 
 
 @dataclass(frozen=True)
@@ -315,65 +311,3 @@ def metrics(store: Store, content: Record) -> pl.DataFrame:
     """
     numbers = read_file(store, METRICS, content)
     return decode(numbers, ShardPlace("metrics", "", "metrics"), StoredFile(store.where(METRICS)))
-
-
-def answers(branch: PastBranch, relation: str | None = None) -> pl.DataFrame:
-    """All prompts of a setting, or those of one relation, by their ids.
-
-    Columns: model, setting, prompt_id, relation_id, relation, pair_id, subject, objects (a label
-    of each right answer), template_id, template, prompt, the output of the engine (`answer`, or
-    `logprob` in nats), and `correct` where the benchmark judges single answers. A prompt without an
-    answer has nulls there. A model that thinks first has `thought`, too.
-
-    Raises:
-        InputError: the run asked no such relation, or an artifact of it is gone.
-    """
-    prompts, output = branch.artifacts["prompts"], branch.answers
-    shards = prompts.shards("prompts")
-    relations = list(dict.fromkeys(map(relation_of, shards)))
-    if relation is not None and relation not in relations:
-        raise InputError(
-            f"{branch} asked nothing of {relation}; it asked of {', '.join(relations)}."
-        )
-    own_shards = [shard for shard in shards if relation in (None, relation_of(shard))]
-    rows = pl.concat([with_text(prompts, "prompts", shard) for shard in own_shards])
-    # A prompt of another relation may have had the same text: then it alone was asked.
-    sources = {*rows["same_as"].drop_nulls().str.split(".").list.first()}
-    shards = [shard for shard in shards if shard in own_shards or relation_of(shard) in sources]
-    outputs = pl.concat([output.read(output.stage, shard) for shard in shards])
-    if not set(shards).isdisjoint(output.list_published("thoughts")):
-        outputs = join_columns(outputs, thoughts(output, shards), ["prompt_id"])
-    is_asked = pl.col("prompt_id").is_in(outputs["prompt_id"].implode())
-    source_id = pl.when(is_asked).then("prompt_id").otherwise(pl.coalesce("same_as", "prompt_id"))
-    rows = _with_facts(rows.rename({"text": "prompt"}), branch.facts)
-    outputs = outputs.rename({**_ANSWER, "prompt_id": "source_id"}, strict=False)
-    rows = join_columns(rows.with_columns(source_id=source_id), outputs, ["source_id"]).drop(
-        "source_id"
-    )
-    matched = branch.matched_answers()
-    if {"prompt_id", "correct"} <= {*matched.columns}:
-        rows = join_columns(rows, matched.select("prompt_id", "correct"), ["prompt_id"])
-    model, setting = pl.lit(branch.model), pl.lit(branch.setting)
-    return rows.select(model.alias("model"), setting.alias("setting"), pl.all())
-
-
-def thoughts(answers: Artifact, shards: Iterable[str]) -> pl.DataFrame:
-    """The thought before each answer: prompt_id, thought; no rows of a model without thoughts."""
-    shards = sorted(set(shards).intersection(answers.list_published("thoughts")))
-    rows = pl.concat([empty("thoughts"), *(answers.read("thoughts", shard) for shard in shards)])
-    return rows.select("prompt_id", thought=pl.col("texts").list.first())
-
-
-def _with_facts(prompts: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    first_label = pl.element().struct.field("labels").list.first()
-    objects = pl.col("objects").list.eval(first_label)
-    pairs = facts.pairs.select("pair_id", "relation_id", "subjects", objects=objects)
-    rows = join_columns(prompts, pairs, ["pair_id"])
-    rows = join_columns(rows, facts.relations.rename({"label": "relation"}), ["relation_id"])
-    rows = join_columns(
-        rows, facts.templates.select("template_id", template="text"), ["template_id"]
-    )
-    subject = pl.col("subjects").list.get(pl.col("subject_index"), null_on_oob=True)
-    ids = ("prompt_id", "same_as", "relation_id", "relation", "pair_id")
-    texts = ("objects", "template_id", "template", "prompt")
-    return rows.select(*ids, subject.alias("subject"), *texts)

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 from factsweep.operators.errors import DamagedFileError, InputError
@@ -31,6 +32,19 @@ class Folder:
         if target.is_dir():
             raise _not_a_file(target, "a folder", name)
         with _write_temporary(target, content) as temporary:
+            temporary.replace(target)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """A temporary file that is flushed and renamed at the end of the block."""
+        target = self._top / name
+        if target.is_dir():
+            raise _not_a_file(target, "a folder", name)
+        with _write_temporary(target, b"") as temporary:
+            with temporary.open("w+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(target)
 
     def create(self, name: str, content: bytes) -> bool:

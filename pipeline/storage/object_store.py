@@ -10,14 +10,15 @@ variables, asks the machine if there are none, and reads no files.
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from operator import methodcaller
 from pathlib import PurePosixPath
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import SplitResult, parse_qs, unquote
 
 from factsweep.operators.errors import InputError
@@ -138,6 +139,18 @@ class ObjectStore:
     def put(self, name: str, content: bytes) -> None:
         """Put a file."""
         self._ask(lambda store: store.put(self._at(name), content, use_multipart=False))
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """A temporary file of this machine that is put, in parts, at the end of the block."""
+        with tempfile.TemporaryFile() as file:
+            yield file
+
+            def upload(store: Any) -> None:
+                file.seek(0)
+                store.put(self._at(name), file)
+
+            self._ask(upload)
 
     def create(self, name: str, content: bytes) -> bool:
         """Put a file unless there is one of that name; whether it was put."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.wording.redaction import redactor
@@ -110,6 +110,12 @@ class Store:
         """Publish or replace a file; a DamagedFileError if a folder has its name."""
         with self._asking(name, "written"):
             self._files.put(name, content)
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """A file that the block writes in parts; published at its end, and not if it fails."""
+        with self._asking(name, "written"), self._files.writing(name) as file:
+            yield file
 
     def put_new(self, name: str, content: bytes) -> bool:
         """Publish a file unless the name is taken; whether its content is now `content`.

@@ -14,10 +14,10 @@ from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.exports.export import export
 from factsweep.pipeline.results import report
 from factsweep.pipeline.results.compare import compare_runs
 from factsweep.pipeline.results.compare import settings as comparison_settings
-from factsweep.pipeline.results.results import export
 from factsweep.pipeline.results.results import load as results_of
 from factsweep.pipeline.runs.forecast import forecast
 from factsweep.pipeline.runs.run import score

@@ -21,6 +21,7 @@ from factsweep.operators.schemas import empty
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import past_runs, report
+from factsweep.pipeline.results.answers import answers
 from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.results.run_record import METRICS, NAME
 from factsweep.pipeline.runs.verify import verify
@@ -395,7 +396,7 @@ def branch(tmp_path: Path) -> PastBranch:
 def test_answers_text_of_another_relation_has_its_answer(
     branch: PastBranch, relation: str | None
 ) -> None:
-    answers = past_runs.answers(branch, relation)
-    assert set(answers["prompt_id"].str.head(3)) == ({relation} if relation else {"P17", "P30"})
-    assert set(answers["answer"]) == {"Italy"}
-    assert "thought" not in answers.columns  # of a model that does not think
+    rows = answers(branch, relation)
+    assert set(rows["prompt_id"].str.head(3)) == ({relation} if relation else {"P17", "P30"})
+    assert set(rows["answer"]) == {"Italy"}
+    assert "thought" not in rows.columns  # of a model that does not think

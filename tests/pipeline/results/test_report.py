@@ -13,8 +13,8 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.exports.export import export
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.results import export
 from factsweep.pipeline.results.run_record import (
     ESTIMATES,
     TAKEN,

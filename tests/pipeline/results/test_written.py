@@ -113,7 +113,7 @@ def test_load_of_an_estimate_says_what_it_is(results: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "markdown", "latex", "parquet"])
 def test_export_of_an_estimate_has_its_share_in_each_row(results: Path, form: str) -> None:
-    from factsweep.pipeline.results.results import export
+    from factsweep.pipeline.exports.export import export
 
     file = Path(export("part", str(results), form, None))
     assert file.stem == "estimates"

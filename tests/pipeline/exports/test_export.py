@@ -16,8 +16,8 @@ from factsweep.operators.tables.trackers import mlflow_metrics
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.exports.export import FORMATS, export
 from factsweep.pipeline.results import report
-from factsweep.pipeline.results.results import FORMATS, export
 from factsweep.pipeline.stages.plan import Plan
 from tests.messages import naming
 from tests.pipeline.here import rewrite
