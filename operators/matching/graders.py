@@ -5,7 +5,6 @@ judgements of EfficientQA.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +13,7 @@ from typing import NamedTuple, Protocol
 import polars as pl
 
 from factsweep.operators.matching.answer_span import squad_words
+from factsweep.operators.matching.answer_words import Words, as_digits, split_texts
 from factsweep.operators.matching.cldr import fold_text
 from factsweep.operators.matching.cldr import words as split_words
 from factsweep.operators.matching.dates import Date
@@ -61,27 +61,18 @@ class Exact:
         return pl.Series("is_right", verdicts, pl.Boolean)
 
 
-# In front of a word: not that of Vitamin A.
-_ARTICLE = re.compile(r"\b(?:the|an|a)\s+(?=\w)", re.IGNORECASE)
 _LEADS = frozenset(
+    split_words("in on at of from through by for to since about around during circa approximately")
+)
+# A name without one of these is another name: South Korea, the Vice President.
+_QUALIFIERS = frozenset(
     split_words(
-        "in on at of from through by for to since about around during with as it be circa "
-        "approximately early late mid before after between"
+        "new old north south east west northern southern eastern western central upper lower vice "
+        "deputy not non anti"
     )
 )
-_ONES = split_words(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-)
-_TENS = split_words("twenty thirty forty fifty sixty seventy eighty ninety")
-_NUMBERS = {word: n for n, word in enumerate(_ONES)} | {
-    word: 10 * n for n, word in enumerate(_TENS, start=2)
-}
 _LONGEST_NAME = 5  # words
-_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
-_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
-
-Words = tuple[str, ...]
+_BRACKETS = re.compile(r"\s+\([^()]*\)\s*$")  # not those of O(n)
 
 
 class Label(NamedTuple):
@@ -119,7 +110,8 @@ class Contains:
             for pair_id in pairs["pair_id"].unique()
         }
         heads = {form: form.partition(",")[0] for forms in labels.values() for form in forms}
-        words = self._words({*pairs["span"], *heads, *heads.values()})
+        texts = {*pairs["span"], *heads, *heads.values()}
+        words = split_texts(self.normaliser, self.language, texts)
         read = {form: self._label(form, words, head) for form, head in heads.items()}
         verdicts = [
             self._is_right(span, words[span], [read[form] for form in labels[pair_id]])
@@ -130,43 +122,19 @@ class Contains:
             "is_right"
         ]
 
-    def _words(self, texts: Iterable[str]) -> dict[str, Words]:
-        """The lemmas of texts without articles and accents, with numbers as digits."""
-        series = pl.Series("text", [*texts], pl.String)
-        readable = [_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text) for text in series]
-        if self.language == "en":
-            readable = [_ARTICLE.sub("", text) for text in readable]
-        lemmas = self.normaliser.normalise(pl.Series("text", readable, pl.String))
-        return {
-            text: tuple(self._digits(_without_accents(word) for word in words or ()))
-            for text, words in zip(series, lemmas.to_list(), strict=True)
-        }
-
-    def _digits(self, words: Iterable[str]) -> list[str]:
-        """The words with written numbers below a hundred, and grouped ones, as digits."""
-        digits: list[str] = []
-        is_ten = False
-        for word in words:
-            number = _NUMBERS.get(word) if self.language == "en" else None
-            if number is not None and is_ten and 0 < number < 10:
-                digits[-1] = str(int(digits[-1]) + number)
-            elif number is not None:
-                digits.append(str(number))
-            else:
-                digits.append(re.sub(r"(?<=\d),(?=\d{3})", "", word))
-            is_ten = word in _TENS
-        return digits
-
     def _label(self, label: str, words: Mapping[str, Words], head: str) -> Label:
         values = reader(self.language)
         bare = label
         while (parts := bare.split(maxsplit=1))[1:] and parts[0].lower() in _LEADS:
             bare = parts[1]
         dates = [date for date in values.whole("date", bare) if isinstance(date, Date)]
-        numbers = values.whole("quantity", " ".join(self._digits(fold_text(bare).lower().split())))
+        numbers = values.whole("quantity", self._digits(fold_text(bare).lower()))
         number = next((value for value in numbers if isinstance(value, Quantity)), None)
         is_place = head != label and not any(map(str.isdigit, head))
         return Label(words[label], words[head] if is_place else (), dates, number)
+
+    def _digits(self, text: str) -> str:
+        return " ".join(as_digits(text.split(), self.language))
 
     def _is_right(self, span: str, words: Words, labels: Sequence[Label]) -> bool:
         if not words:
@@ -178,8 +146,8 @@ class Contains:
         if any(label.dates for label in labels):
             dates = [date for value in values.dates.find(folded) for date in value.readings]
         if any(label.number for label in labels):
-            digits = " ".join(self._digits(folded.split()))
-            readings = (n for value in values.find("quantity", digits) for n in value.readings)
+            written = values.find("quantity", self._digits(folded))
+            readings = (n for value in written for n in value.readings)
             numbers = [number for number in readings if isinstance(number, Quantity)]
         gold_dates = [date for label in labels for date in label.dates]
         return any(
@@ -195,11 +163,6 @@ def _forms(label: str) -> Iterable[str]:
     yield label
     if bare := _BRACKETS.sub("", label):
         yield bare
-
-
-def _without_accents(word: str) -> str:
-    parts = unicodedata.normalize("NFD", word)
-    return "".join(sign for sign in parts if not unicodedata.combining(sign))
 
 
 def _agree(dates: Sequence[Date], label: Sequence[Date], gold: Sequence[Date]) -> bool:
@@ -243,9 +206,11 @@ def _names(words: Words, label: Label) -> bool:
     answer = _without_leads(words)
     if label.head and answer == label.head:
         return True
+    if _is_acronym(words, gold) or _is_acronym(gold, words):
+        return True
     if any(any(map(str.isdigit, word)) for word in gold) or len(gold) > _LONGEST_NAME:
         return False
-    if len(gold) > 2 and answer == gold[1:]:  # without a title
+    if len(gold) > 2 and answer == gold[1:] and gold[0] not in _QUALIFIERS:  # without a title
         return True
     ends = (end for end in range(2, len(words) + 1) if words[end - 1] == gold[-1])
     return _is_short_for(words, gold) or any(
@@ -271,11 +236,15 @@ def _has_run(words: Words, run: Words) -> bool:
 def _is_short_for(short: Words, long: Words) -> bool:
     """Whether a name of two words or more is the long one without some of its inner words.
 
-    An initial stands for a word that begins with it.
+    An initial stands for a word that begins with it: George W. Bush has no other inner name. The
+    last word is no letter, nor a character of a script without blanks.
     """
-    if min(len(short), len(long)) < 2 or short[-1] != long[-1]:
+    has_initial = any(len(word) == 1 for word in short[1:-1])
+    if (has_initial and len(short) < len(long)) or not _QUALIFIERS.isdisjoint({*long} - {*short}):
         return False
-    if not _are_alike(short[0], long[0]):
+    if min(len(short), len(long)) < 2 or short[-1] != long[-1] or len(short[-1]) < 2:
+        return False
+    if not (_are_alike(short[0], long[0]) or _is_beginning(short[0], long[0])):
         return False
     places = [0]
     for word in short[1:-1]:
@@ -285,6 +254,18 @@ def _is_short_for(short: Words, long: Words) -> bool:
             return False
         places.append(place)
     return all(first < second for first, second in pairwise([*places, len(long) - 1]))
+
+
+def _is_beginning(first: str, second: str) -> bool:
+    """Whether a first name begins with the other one: Ray and Raymond."""
+    shorter, longer = sorted((first, second), key=len)
+    return len(shorter) > 2 and longer.startswith(shorter)
+
+
+def _is_acronym(short: Words, long: Words) -> bool:
+    """Whether a word has the initials of three words or more, or of single letters."""
+    initials = "".join(word[0] for word in long)
+    return short == (initials,) and (len(long) > 2 or all(len(word) == 1 for word in long))
 
 
 def _are_alike(first: str, second: str) -> bool:

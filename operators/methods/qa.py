@@ -190,7 +190,7 @@ def _report(result: method.Result) -> method.Report:
 METHOD = method.Method(
     ask=method.Ask(OpenQuestion, expand),
     measure=method.Measure(
-        version=1,
+        version=2,  # 2: ordinals, initials, acronyms and abbreviations in `contains`
         matcher=_matcher,
         matched=("answers", "calibration", "sampled", "graded"),
         versions=lambda pipeline: Normaliser(pipeline).versions,

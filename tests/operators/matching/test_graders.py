@@ -58,6 +58,17 @@ RIGHT = (
     ("July 20, 1969", "20 July 1969"),
     ("October 25, 1978", "1978"),
     ("in July 1969", "20 July 1969"),
+    ("the twenty-first", "21st"),
+    ("20th century", "the twentieth century"),
+    ("Maria Alonso", "María Alonso"),
+    ("Ray Bolger", "Raymond Wallace Bolger"),
+    ("American Express Co.", "American Express Company"),
+    ("Procter & Gamble", "Procter and Gamble"),
+    ("J.R.R. Tolkien", "J. R. R. Tolkien"),
+    ("the NFL", "National Football League"),
+    ("US", "U.S."),
+    ("5 ft", "5 feet"),
+    ("George Bush", "George H. W. Bush"),
 )
 WRONG = (
     ("", "Paris"),
@@ -73,6 +84,14 @@ WRONG = (
     ("15", "14"),
     ("Vitamin C", "Vitamin A"),
     ("B", "A"),
+    ("third season", "3"),
+    ("O(log n)", "O(n)"),
+    ("South Wales", "New South Wales"),
+    ("Bank of North America", "Bank of America"),
+    ("George H. W. Bush", "George W. Bush"),
+    ("1900", "before 1900"),
+    ("NFC", "National Football League"),
+    ("LA", "Los Alamos"),
 )
 
 
@@ -139,6 +158,6 @@ def test_contains_agrees_with_people(shared_data: Path) -> None:
         table = pl.DataFrame(rows, {"pair_id": pl.String, "span": pl.String}, orient="row")
         for grader in (CONTAINS, Exact()):
             shares[grader.name, kind] = grader.grade(table, gold).mean()
-    assert shares["contains", "def_correct_predictions"] >= 0.33
-    assert shares["contains", "def_incorrect_predictions"] <= 0.018
+    assert shares["contains", "def_correct_predictions"] >= 0.355
+    assert shares["contains", "def_incorrect_predictions"] <= 0.0155
     assert shares["exact", "def_incorrect_predictions"] == 0
