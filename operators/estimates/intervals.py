@@ -62,6 +62,11 @@ def within_bounds(value: float, half: float) -> IntervalEstimate:
     return IntervalEstimate(value, max(0.0, value - half), min(1.0, value + half))
 
 
+def wider_side(value: float, low: float, high: float) -> float:
+    """Half the width of an interval that need not be symmetric: the wider of its two sides."""
+    return max(high - value, value - low)
+
+
 def half_width(variance: float, degrees: float) -> float:
     """Half the width of a 95 % interval; Student's, of the variance's degrees of freedom."""
     from scipy.stats import t

@@ -17,6 +17,7 @@ from factsweep.operators.matching.lemmas import mark_correct
 from factsweep.operators.matching.normalise import Normaliser
 from factsweep.operators.methods import method
 from factsweep.operators.methods.belief_report import digest, report
+from factsweep.operators.metrics import pass_at_k
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
 from factsweep.operators.metrics.belief.answers import DRAWS, By, CondensedAnswers
@@ -24,7 +25,6 @@ from factsweep.operators.metrics.belief.calibration import bins, confidence, ovc
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired import matched_terms, unit_of
-from factsweep.operators.metrics.pass_at_k import pass_rows
 from factsweep.operators.metrics.shared.rows import count_answers
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
@@ -33,6 +33,7 @@ from factsweep.operators.tables.belief import SHOWN, card
 
 _IDS = ("relation_id", "pair_id")
 _AT_ONCE = 2  # parts of the metrics in memory
+OF_SAMPLES = ("ovconf", "brier", "ece", "auroc", *pass_at_k.NAMES)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
         parts.append(rows)
     if "sampled" in evidence.tables:
         of_samples = evidence.tables["sampled"], evidence.n_failed_samples
-        parts.append(partial(pass_rows, *of_samples, **draws))
+        parts.append(partial(pass_at_k.pass_rows, *of_samples, **draws))
     parts += [
         partial(belief.by_part, condensed, details, **draws),
         partial(analyses, options.analyses, condensed, counts, estimates, facts.templates),
@@ -182,6 +183,7 @@ METHOD = method.Method(
         options=Options,
         measured=("metrics", "bins"),
         metrics=SHOWN,
+        of_samples=OF_SAMPLES,
         sampling=method.Sampling(
             estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist"), takes_control=True
         ),

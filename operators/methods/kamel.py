@@ -12,7 +12,7 @@ from factsweep.operators.matching.answer_set import has_answers
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
 from factsweep.operators.metrics.kamel import kamel, mark_complete, precision_recall
-from factsweep.operators.metrics.pass_at_k import pass_rows
+from factsweep.operators.metrics.pass_at_k import NAMES, pass_rows
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
 from factsweep.operators.tables.shared.pivot import join_names
@@ -113,6 +113,7 @@ METHOD = method.Method(
         compute=_measure,
         main_metric="f1",
         metrics=tables.SHOWN,
+        of_samples=NAMES,
         sampling=method.Sampling(_estimate, targets=("precision", "recall", "f1")),
     ),
     show=method.Show("kamel", _report, tables.card, _digest),

@@ -282,6 +282,7 @@ class Measure:
     in `matched`, first the one with a row per answered prompt; `calibration` has one per sampled
     prompt, and `errors` the prompts that the model cannot answer, which have not failed.
     `sampling`: how the numbers are estimated from a part of the prompts; null: they are not.
+    `of_samples` are the metrics of samples, whose interval may be given a target width.
     `reads_refusals`: answers that attempt no answer are counted (conf/refusals/).
     """
 
@@ -302,6 +303,7 @@ class Measure:
     condense: Condense = lambda tables, _again, _facts, _options: tables
     categories: tuple[str, ...] = ()
     sampling: Sampling | None = None
+    of_samples: tuple[str, ...] = ()
     reads_refusals: bool = False
 
     @property

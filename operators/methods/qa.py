@@ -203,6 +203,7 @@ METHOD = method.Method(
         options=belief.Options,
         measured=("metrics", "bins"),
         metrics=tables.SHOWN,
+        of_samples=belief.OF_SAMPLES,
         sampling=method.Sampling(
             _estimate_full_run, targets=("acc_at_1", "one_word_ratio", "consist")
         ),

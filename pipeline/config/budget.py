@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.wording import count, suggestion
 from factsweep.pipeline.config.run import Run
 
@@ -66,9 +67,20 @@ class Target:
     metric: str
     half_width: float
 
+    def describe(self, value: float, half_width: float, source: str) -> str:
+        """The metric's value, half its interval from a `source`, and how it compares.
 
-def parse_target(text: str, metrics: Sequence[str]) -> Target:
-    """Parse a target; `metrics` are those that can be one.
+        >>> Target("acc_at_1", 0.01).describe(0.5, 0.02, "1% of the prompts")
+        'acc_at_1 is .5000 ± .0200 from 1% of the prompts, wider than ±.0100'
+        """
+        compared = "no wider" if half_width <= self.half_width else "wider"
+        interval = f"{SHARE.text(value)} ± {SHARE.text(half_width)}"
+        goal = f"±{SHARE.text(self.half_width)}"
+        return f"{self.metric} is {interval} from {source}, {compared} than {goal}"
+
+
+def parse_target(text: str, metrics: Sequence[str], field: str = "target") -> Target:
+    """Parse the target of a field; `metrics` are those that can be one.
 
     Raises:
         InputError: the text is no target.
@@ -81,13 +93,13 @@ def parse_target(text: str, metrics: Sequence[str]) -> Target:
     half_width = float(match["half_width"]) if match else 0.0
     if not match or not 0 < half_width < 1:
         raise InputError(
-            f"target={text}; it must be a metric and half the width of its interval, more than 0 "
+            f"{field}={text}; it must be a metric and half the width of its interval, more than 0 "
             "and less than 1, such as acc_at_1±0.003 or acc_at_1+-0.003."
         )
     if match["metric"] not in metrics:
         names = ", ".join(metrics) or "none of this benchmark"
         raise InputError(
-            f"target={text}; the metrics that can be a target are {names}."
+            f"{field}={text}; the metrics that can be a target are {names}."
             f"{suggestion(match['metric'], metrics)}"
         )
     return Target(match["metric"], half_width)

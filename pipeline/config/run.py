@@ -41,6 +41,9 @@ class Samples:
     # vLLM treats 0 as greedy, which cannot be sampled, and raises what lies between to 0.01.
     temperature: InRecipe[Annotated[float, Field(ge=0.01, le=100)]]
     top_p: InRecipe[Annotated[float, Field(gt=0, le=1)]]
+    until: Annotated[
+        Text | None, NoNumber("it chooses n_answers, and the answers are those of that number")
+    ]
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,9 @@ def run_of_record(recorded: Mapping[str, Any]) -> Run:
     """The run of a run.json or an estimate.json; an InputError if its fields are too old or new."""
     benchmark = build(Benchmark, recorded["benchmark"], "benchmark")
     method = METHODS[benchmark.method]
-    decoding = build(Decoding, recorded["decoding"], "decoding")
     # Fields that earlier versions lacked are null.
+    samples = {"until": None, **recorded["decoding"]["samples"]}
+    decoding = build(Decoding, {**recorded["decoding"], "samples": samples}, "decoding")
     new_fields = dict.fromkeys(field.name for field in fields(Model))
     model = {**new_fields, **recorded["model"]}
     model.pop("instruction_tuned", None)  # of earlier versions
@@ -271,7 +272,8 @@ def check_run(run: Run) -> None:
     _check_arguments(run.model, run.engine)
     _check_template(run.model)
     _check_thinking(run)
-    model, decoding, samples = run.model, run.decoding, run.decoding.samples
+    _check_samples(run)
+    model, decoding = run.model, run.decoding
     chats = {as_ for setting in run.settings if (as_ := getattr(setting, "as_", None)) is not None}
     if chats and run.answers is None and not model.chat_template:  # answers may be from elsewhere
         raise InputError(
@@ -283,11 +285,6 @@ def check_run(run: Run) -> None:
             f"model.adapter={model.adapter} is loaded by vLLM, and {run.engine.name} is asked; "
             "merge it into the model's weights (PEFT's merge_and_unload) and give that folder as "
             "model, or set decoding.comparer=vllm or decoding.scorer=vllm, whichever is asked."
-        )
-    if samples.n_answers % samples.block_size:
-        raise InputError(
-            f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
-            f"decoding.samples.block_size={samples.block_size}; make it one."
         )
     if model.billions_of_parameters is None and model.source != "endpoint":
         raise InputError("model.billions_of_parameters is missing; give it a value.")
@@ -320,6 +317,26 @@ def _check_places(run: Run) -> None:
     for name, path in (("benchmark.path", run.benchmark.path), ("answers", run.answers)):
         if "://" in (path or ""):
             raise InputError(f"{name} is a URL; copy the file to this machine and give its path.")
+
+
+def _check_samples(run: Run) -> None:
+    """Refuse blocks that do not fit, and a target width where no samples are asked."""
+    samples = run.decoding.samples
+    if samples.n_answers % samples.block_size:
+        raise InputError(
+            f"decoding.samples.n_answers={samples.n_answers} is no multiple of "
+            f"decoding.samples.block_size={samples.block_size}; make it one."
+        )
+    if samples.until is None:
+        return
+    field = "decoding.samples.until"
+    parse_target(samples.until, run.method.measure.of_samples, field)
+    has_samples = samples.n_prompts and samples.n_answers and run.budget is run.answers is None
+    if not has_samples:
+        raise InputError(
+            f"{field}={samples.until}: this run asks no samples; leave it out, or give "
+            "decoding.samples.n_prompts and n_answers, and neither budget= nor answers=."
+        )
 
 
 def _check_estimate(run: Run) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.operators.estimates.intervals import Z, look, next_share, within_bounds
+from factsweep.operators.estimates.intervals import Z, look, next_share, wider_side, within_bounds
 from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import (
     Budget,
@@ -118,7 +118,7 @@ def _look(
         variances.append(None)
         next_budget = f"{100 * next_share(share, None, goal.half_width):.6g}%"
         return rows, f"{is_value} from {share_text}, without an interval yet.", next_budget
-    variance = (max(high - value, value - low) / Z) ** 2
+    variance = (wider_side(value, low, high) / Z) ** 2
     variances.append(variance)
     last = look([item for item in variances if item is not None], goal.half_width)
     _, low, high, _ = within_bounds(value, last.half_width)
@@ -128,8 +128,7 @@ def _look(
     )
     is_narrow = last.half_width <= goal.half_width
     looks = f"look {len(variances)}, {last.bound:.2f} standard errors for {Z:.2f}"
-    half, compared = SHARE.text(last.half_width), "no wider" if is_narrow else "wider"
-    sentence = f"{is_value} ± {half} from {share_text}, {compared} than {goal_text} ({looks})."
+    sentence = f"{goal.describe(value, last.half_width, share_text)} ({looks})."
     if is_narrow or share >= 1:
         return wider, sentence, None
     return wider, sentence, f"{100 * next_share(share, variance, goal.half_width):.6g}%"

@@ -266,6 +266,8 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         yield from (f"                {line}" for line in further_lines)
     if run.target is not None:
         yield f"                and then more, until {run.target}: the plan is of the first look"
+    if (until := run.decoding.samples.until) is not None:
+        yield f"samples         until {until}: the plan is of decoding.samples.n_answers, the most"
     for figures in forecasts:
         yield ""
         yield from _setting_lines(figures)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -18,8 +19,8 @@ from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.results import past_runs, report, run_record
 from factsweep.pipeline.results.run_record import PROGRESS
 from factsweep.pipeline.results.run_warnings import warn_of_server
-from factsweep.pipeline.runs import run_files
-from factsweep.pipeline.runs.inventory import begin_use, end_use, note_use
+from factsweep.pipeline.runs import run_files, sampling
+from factsweep.pipeline.runs.inventory import RunUse, begin_use, end_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan
 from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage import integrity, lease
@@ -27,6 +28,7 @@ from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import Finding
 from factsweep.pipeline.storage.store import Store
 
+Result = TypeVar("Result")
 _MOST = 3  # quarantines of a file in a run; one that is damaged again has another cause
 
 
@@ -80,44 +82,92 @@ def measure_run(settings: Run, make: Callable[[Plan], None]) -> pl.DataFrame:
     if settings.budget is not None:
         raise InputError(f"budget={settings.budget}: this is what `estimate` takes; leave it out.")
     past_runs.check_free(settings.results, settings.name)
-    plan = build_plan(settings)
+    plan, started = build_plan(settings), time.monotonic()
     sentences = check_plan(plan)
     with run_files.log_run(plan.run):
-        metrics = _make_and_measure(plan, make, sentences)
+        is_new = False
+        if settings.decoding.samples.until is not None:
+            plan, is_new = _sample_until(plan, make, sentences)
+        metrics = _make_and_measure(plan, make, sentences, started=started, is_new=is_new)
         check_failed(plan)
         return metrics
 
 
 def _make_and_measure(
-    plan: Plan, make: Callable[[Plan], None], sentences: Sequence[str]
+    plan: Plan,
+    make: Callable[[Plan], None],
+    sentences: Sequence[str],
+    *,
+    started: float,
+    is_new: bool,
 ) -> pl.DataFrame:
-    started, settings = time.monotonic(), plan.run
-    store = Store(settings.folder)
+    """Make what is missing and write the results; `is_new`: looks at it have made something."""
+    settings, store, use = plan.run, Store(plan.run.folder), _begin_use(plan)
     earlier = run_record.read_earlier(store)
     if (replaced := run_record.warn_of_replacement(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)
-    use = begin_use(settings.name, settings.results, [s.artifact.folder for s in plan.steps])
+
+    def write(is_made: bool) -> tuple[pl.DataFrame, bool]:
+        spent = costs.publish_rates(plan) if settings.answers is None else None
+        seconds = {"total": round(time.monotonic() - started, 1)}
+        is_any = is_made or is_new
+        return report.write(plan, seconds, earlier, spent, is_new=is_any), is_any
+
+    metrics, is_any = _settle(plan, make, sentences, use, write)
+    with may_fail("its note for `factsweep prune`"):  # in a store that may only be read
+        note_use(plan.store, end_use(use))
+    if is_any:
+        LOG.info("done; results in %s", store.where())
+    return metrics
+
+
+def _settle(
+    plan: Plan,
+    make: Callable[[Plan], None],
+    sentences: Sequence[str],
+    use: RunUse,
+    read: Callable[[bool], Result],
+) -> Result:
+    """Make what is missing, then `read` it, told whether it was; damaged files are made again."""
     renewed = Counter[str]()
     is_settled = partial(quarantine_listed_damage, plan, renewed)
     while True:
         try:
-            if is_new := not is_settled():
+            if is_made := not is_settled():
                 note_use(plan.store, use)
                 run_files.log_start(plan, sentences)
                 make(plan)
                 while not is_settled():  # an input was computed again, with other content
                     make(plan)
-            spent = costs.publish_rates(plan) if settings.answers is None else None
-            seconds = {"total": round(time.monotonic() - started, 1)}
-            metrics = report.write(plan, seconds, earlier, spent, is_new=is_new)
-            break
+            return read(is_made)
         except DamagedFileError as damage:
             repair(plan, damage, renewed)
-    with may_fail("its note for `factsweep prune`"):  # in a store that may only be read
-        note_use(plan.store, end_use(use))
-    if is_new:
-        LOG.info("done; results in %s", store.where())
-    return metrics
+
+
+def _begin_use(plan: Plan) -> RunUse:
+    return begin_use(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
+
+
+def _sample_until(
+    plan: Plan, make: Callable[[Plan], None], sentences: Sequence[str]
+) -> tuple[Plan, bool]:
+    """The plan of as many blocks of samples as their target needs; whether any was made now."""
+    samples, is_new = plan.run.decoding.samples, False
+    for look_plan in sampling.plan_looks(plan):
+
+        def read(is_made: bool, look_plan: Plan = look_plan) -> tuple[sampling.SampleLook, bool]:
+            return sampling.read_look(look_plan), is_made
+
+        look, is_made = _settle(look_plan, make, sentences, _begin_use(look_plan), read)
+        is_new |= is_made
+        for sentence in look.sentences:
+            LOG.info("%s", sentence)
+        if look.is_met:
+            LOG.info("samples.until=%s is reached.", samples.until)
+            return look_plan, is_new
+    most = "samples.until=%s is not reached with decoding.samples.n_answers=%d, the most."
+    LOG.warning(most, samples.until, samples.n_answers)
+    return plan, is_new
 
 
 def log_server_differences(plan: Plan) -> None:

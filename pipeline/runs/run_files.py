@@ -265,10 +265,17 @@ def write_pulse(
 
 
 def is_of(pulse: Pulse, run: Run) -> bool:
-    """Whether a pulse is of a run that asks the same; a target raises the budget meanwhile."""
+    """Whether a pulse is of a run that asks the same.
+
+    A target raises the budget meanwhile, and that of samples their number.
+    """
     questions = describe_run(run), pulse.run or {}
     names = [*QUESTIONS, *([] if run.target is not None else ["budget"])]
     left, right = ({name: fields.get(name) for name in names} for fields in questions)
+    if run.decoding.samples.until is not None:
+        for fields in (left, right):
+            samples = {**(fields["decoding"] or {}).get("samples", {}), "n_answers": None}
+            fields["decoding"] = {**(fields["decoding"] or {}), "samples": samples}
     return left == right
 
 
