@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import format_exception
 from typing import Any, NamedTuple
 
 from factsweep.operators.engines.vllm import source as vllm_source
@@ -210,6 +211,9 @@ def _config(source: _Source) -> Any:
             problem = "it is code of its own: read it, then pass model.trust_remote_code=true"
         is_folder = source.revision is None
         fix = "check the file" if is_folder else "check the id, the network and HF_TOKEN"
+        if "torchvision::" in "".join(format_exception(error)):  # transformers imports it if it can
+            problem = "the torchvision that is installed is not built for this torch"
+            fix = "pip uninstall torchvision, which only models of images need"
         kind = NotAtHandError if is_silent else InputError
         raise kind(
             f"the config.json of model={source.id} cannot be read ({problem}); {fix}, or {_GIVE}."

@@ -14,6 +14,7 @@ import httpx2
 import huggingface_hub
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from factsweep.operators.errors import InputError
@@ -77,6 +78,19 @@ def test_wrapper_of_images_is_refused_where_vllm_cannot_import_it(
             lacks = naming(model.id, "without torchvision")
             with nullcontext() if spec else pytest.raises(InputError, match=lacks):
                 model_metadata.check_wrapper(model)
+
+
+def test_torchvision_of_another_torch_is_named(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_models(*_: object, **__: object) -> None:
+        try:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        except RuntimeError as error:
+            raise ModuleNotFoundError("Could not import module 'LlamaConfig'") from error
+
+    folder = make("llama")
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", import_models)
+    with pytest.raises(InputError, match=naming("torchvision", "pip uninstall")):
+        load([f"model={folder}"])
 
 
 def test_hub_model_in_the_cache_is_read_without_a_network(
