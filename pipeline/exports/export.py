@@ -16,6 +16,7 @@ from factsweep.operators.tables.shared.selection import (
 )
 from factsweep.operators.wording import join_list
 from factsweep.pipeline.config.folders import below
+from factsweep.pipeline.exports.eee import export_eee
 from factsweep.pipeline.exports.exported_run import ExportedRun
 from factsweep.pipeline.exports.mlflow_run import log_to_mlflow
 from factsweep.pipeline.exports.samples import export_results, export_samples
@@ -107,6 +108,7 @@ _ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimat
 _EXPORTERS: Mapping[str, Callable[[ExportedRun, Store], str]] = {
     "lm-eval": export_results,
     "samples": export_samples,
+    "eee": export_eee,
 }
 _LOGGERS: Mapping[str, Callable[[ExportedRun, str | None], str]] = {"mlflow": log_to_mlflow}
 FORMATS = (*_METRICS, *_EXPORTERS)

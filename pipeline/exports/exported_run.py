@@ -16,15 +16,14 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import FILL, GENERATE, Method
 from factsweep.operators.metrics.shared.rows import Metric
-from factsweep.operators.tables.shared.pivot import join_columns
+from factsweep.operators.tables.shared.pivot import join_columns, join_names
 from factsweep.operators.wording.redaction import redact
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.machine.secrets import collect_secrets
 from factsweep.pipeline.results.answers import answer_parts, list_relations
 from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.results.results import Results
-
-_HUB = "https://huggingface.co"
+from factsweep.pipeline.stages.expand import with_text
 
 
 @dataclass(frozen=True)
@@ -147,6 +146,22 @@ class ExportedRun:
         sampling: Mapping[str, Any] = branch.answers.recipe.fields.get("sampling", {})
         return sampling
 
+    def first_prompt(self, branch: PastBranch) -> str | None:
+        """The first prompt of a setting, with its demonstrations."""
+        prompts = branch.artifacts["prompts"]
+        for shard in prompts.shards("prompts")[:1]:
+            return str(with_text(prompts, "prompts", shard)["text"][0])
+        return None
+
+    def main_number(self, branch: PastBranch) -> Mapping[str, Any] | None:
+        """The row of a setting's main metric over everything; null where it is undefined."""
+        rows = self.metrics.filter(
+            pl.col("slice").is_null(), metric=self.method.measure.main_metric
+        )
+        rows = rows.with_columns(title=join_names("setting", "variant"))
+        rows = rows.filter(title=branch.setting).drop_nulls("value")
+        return rows.row(0, named=True) if rows.height else None
+
     def answered_parts(
         self, branch: PastBranch, relation: str | None = None
     ) -> Iterator[pl.DataFrame]:
@@ -177,3 +192,16 @@ class ExportedRun:
         pairs = facts.pairs.filter(relation_id=relation_id)
         shares = digest(replace(facts, pairs=pairs), branch.matched_answers(relation_id)).facts
         return shares.select("pair_id", score=pl.col("share").cast(pl.Float64))
+
+
+def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """The values that there are, as texts: JSON, where one is no text.
+
+    >>> texts_of({"seed": 0, "stop": ["."], "setting": "zero-shot", "adapter": None})
+    {'seed': '0', 'stop': '["."]', 'setting': 'zero-shot'}
+    """
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in values.items()
+        if value is not None
+    }

@@ -100,8 +100,10 @@ def test_page_shows_the_hardest_distractors_of_each_fact(full_plan: Plan) -> Non
     assert results.answers("P36")["logprob"].null_count() == 0
     page = Path(run.results, run.name, "index.html").read_text()
     assert "Min@1" in page
-    for form in ("csv", "lm-eval"):
+    for form in ("csv", "lm-eval", "eee"):
         assert Path(export(run.name, run.results, form, None)).is_file()
+    with pytest.raises(InputError, match=naming("scores", "candidates", "lm-eval")):
+        export(run.name, run.results, "samples", None)
 
 
 def test_forecast_tokens_are_at_least_those_that_the_engine_read(full_plan: Plan) -> None:
