@@ -138,7 +138,7 @@ def _parse_override(text: str) -> tuple[str, object]:
         return name, yaml.safe_load(value)
 
 
-_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "samples", "eee", "mlflow")
+_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "samples", "eee", "inspect", "mlflow")
 
 
 def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:

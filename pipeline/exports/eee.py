@@ -21,6 +21,7 @@ from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.store import Store
 
 VERSION = "0.3.0"
+_NAME = ("benchmark", "setting", "variant", "slice")
 _UNSAFE = re.compile(r'[<>:"/\\|?*\x00-\x1f]+')
 
 
@@ -104,20 +105,19 @@ class EvaluationRecord:
     def _results(self) -> Iterator[dict[str, Any]]:
         """The numbers that are defined, in the order of the table."""
         metrics = self.exported.metrics.drop_nulls("value")
-        branches = {branch.setting: branch for branch in self.exported.results.branches}
-        shared = {title: self._generation(branch) for title, branch in branches.items()}
+        branches = self.exported.results.branches
+        generation_by_setting = {branch.setting: self._generation(branch) for branch in branches}
         for row in metrics.iter_rows(named=True):
-            # Some numbers have variants of their own, behind that of their setting.
-            title = " ".join(filter(None, (row["setting"], row["variant"])))
-            names = [name for name in shared if f"{title},".startswith((name, f"{name},"))]
+            setting = self.exported.setting_of(row)
+            generation = generation_by_setting.get(setting or "")
             yield {
                 "evaluation_result_id": _result_id(row),
-                "evaluation_name": " ".join(filter(None, (row["benchmark"], title, row["slice"]))),
+                "evaluation_name": " ".join(row[name] for name in _NAME if row[name]),
                 "source_data": self._source,
                 "evaluation_timestamp": self.exported.started.isoformat(),
                 "metric_config": self._metric(row["metric"]),
                 "score_details": self._score(row),
-                **({"generation_config": shared[max(names, key=len)]} if names else {}),
+                **({} if generation is None else {"generation_config": generation}),
             }
 
     @cached_property

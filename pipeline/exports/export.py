@@ -18,6 +18,7 @@ from factsweep.operators.wording import join_list
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.exports.eee import export_eee
 from factsweep.pipeline.exports.exported_run import ExportedRun
+from factsweep.pipeline.exports.inspect_log import export_inspect
 from factsweep.pipeline.exports.mlflow_run import log_to_mlflow
 from factsweep.pipeline.exports.samples import export_results, export_samples
 from factsweep.pipeline.results import estimates, past_runs
@@ -109,6 +110,7 @@ _EXPORTERS: Mapping[str, Callable[[ExportedRun, Store], str]] = {
     "lm-eval": export_results,
     "samples": export_samples,
     "eee": export_eee,
+    "inspect": export_inspect,
 }
 _LOGGERS: Mapping[str, Callable[[ExportedRun, str | None], str]] = {"mlflow": log_to_mlflow}
 FORMATS = (*_METRICS, *_EXPORTERS)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -152,6 +153,22 @@ class ExportedRun:
         for shard in prompts.shards("prompts")[:1]:
             return str(with_text(prompts, "prompts", shard)["text"][0])
         return None
+
+    def setting_of(self, number: Mapping[str, Any]) -> str | None:
+        """The setting that a row of the metrics belongs to; null: none of the run's.
+
+        Some numbers have a variant of their own, behind that of their setting.
+        """
+        title = " ".join(filter(None, (number["setting"], number["variant"])))
+        settings = [branch.setting for branch in self.results.branches]
+        owners = [name for name in settings if re.match(rf"{re.escape(name)}(?:[ ,]|$)", title)]
+        return max(owners, key=len, default=None)
+
+    def metrics_of(self, branch: PastBranch) -> pl.DataFrame:
+        """The numbers of a setting."""
+        rows = self.metrics.iter_rows(named=True)
+        is_own = [self.setting_of(row) == branch.setting for row in rows]
+        return self.metrics.filter(pl.Series(is_own, dtype=pl.Boolean))
 
     def main_number(self, branch: PastBranch) -> Mapping[str, Any] | None:
         """The row of a setting's main metric over everything; null where it is undefined."""

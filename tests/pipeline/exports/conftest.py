@@ -53,3 +53,10 @@ def belief_run(belief_once: Run, tmp_path: Path) -> Run:
 def kamel_run(kamel_once: Run, tmp_path: Path) -> Run:
     """A small run of KAMEL, with results that may be changed."""
     return _copied(kamel_once, tmp_path)
+
+
+@pytest.fixture(params=["belief_run", "kamel_run"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Each of the two runs."""
+    measured: Run = request.getfixturevalue(request.param)
+    return measured

@@ -21,12 +21,6 @@ from tests.pipeline.here import rewrite
 SCHEMAS = Path(__file__).with_name("every_eval_ever")  # of the package every_eval_ever 0.3.0
 
 
-@pytest.fixture(params=["belief_run", "kamel_run"])
-def run(request: pytest.FixtureRequest) -> Run:
-    measured: Run = request.getfixturevalue(request.param)
-    return measured
-
-
 def validator(name: str) -> jsonschema.Draft7Validator:
     return jsonschema.Draft7Validator(json.loads((SCHEMAS / name).read_text()))
 

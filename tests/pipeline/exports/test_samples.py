@@ -31,12 +31,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.fixture(params=["belief_run", "kamel_run"])
-def run(request: pytest.FixtureRequest) -> Run:
-    measured: Run = request.getfixturevalue(request.param)
-    return measured
-
-
 def test_samples_have_a_line_per_answer_with_the_run_and_its_counts(
     run: Run, tmp_path: Path
 ) -> None:
