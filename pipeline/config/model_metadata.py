@@ -387,15 +387,19 @@ def check_shared(model: Mapping[str, Any], cluster: Mapping[str, Any], weights: 
     n_engines, utilization = model["replicas"]["per_gpu"], model["gpu_memory_utilization"]
     is_shared = n_engines > 1 and processor.device(cluster["device"]) == "cuda"
     memory = gpu_bytes(cluster["hardware"]) if is_shared else None
-    if memory is None or weights + _OVERHEAD <= memory * utilization / n_engines:
+    if memory is None or n_engines <= (n_fitting := engines_on(memory * utilization, weights)):
         return
-    n_fitting = int(memory * utilization / (weights + _OVERHEAD))
     raise InputError(
         f"model.replicas.per_gpu={n_engines}: each engine of {model['name']} needs "
         f"{(weights + _OVERHEAD) / 1e9:,.0f} GB and a cache, and has "
         f"{memory * utilization / n_engines / 1e9:,.0f} of the GPU's {memory / 1e9:,.0f} GB; give "
         f"model.replicas.per_gpu={max(1, n_fitting)} or less."
     )
+
+
+def engines_on(memory: float, weights: float) -> int:
+    """How many engines with so many bytes of weights have room in so many bytes of a GPU."""
+    return int(memory / (weights + _OVERHEAD))
 
 
 def gpu_bytes(name: str | None) -> float | None:

@@ -42,12 +42,13 @@ _UNIT = {"facts": "pairs", "knowledge-base": "entities"}
 
 
 # One row per artifact. Time and size grow with `answers`: answers of an engine, prompts of the
-# other stages, pairs of the facts. `model` is null for stages without an engine. Null: unknown.
+# other stages, pairs of the facts. `model` is null for stages without an engine. `per_gpu` engines
+# shared a GPU (null: it had one). Null: unknown.
 SPENT: Mapping[str, pl.DataType] = schema("""
     fingerprint text, stage text, setting text, model text, dtype text, hardware text, gpus int,
     cores int, prompts int, answers int, prompt_tokens int, cached_tokens int, output_tokens int,
     seconds float, core_seconds float, idle_seconds float, cost float, bytes int, date text,
-    commit text, source text
+    commit text, source text, per_gpu int
 """)
 
 # Stages without an engine have a fixed start-up time, so a rate is used only within 100 times the
@@ -66,8 +67,8 @@ PREDICTED: Mapping[str, pl.DataType] = schema("""
 class PlanHardware:
     """The hardware of a plan: of its engines, and the processor of its other stages.
 
-    `engine` is a part of the hardware's name; an engine has `gpus` GPUs or 0; null cores match any
-    number; `dtype` is null for servers.
+    `engine` is a part of the hardware's name; an engine has `gpus` GPUs or 0, and shares one with
+    `per_gpu` - 1 others; null cores match any number; `dtype` is null for servers.
     """
 
     engine: str
@@ -75,6 +76,7 @@ class PlanHardware:
     cores: int | None
     cpu: str
     dtype: str | None
+    per_gpu: int = 1
 
 
 def load_rates(plan: Plan) -> pl.DataFrame:
@@ -140,7 +142,7 @@ def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     of_engine = pl.col("stage").is_in(list(run.method.ask.ability.tables))
     values = {
         "seconds": seconds,
-        "gpu_hours": seconds * gpus_per_engine(run) / 3600,
+        "gpu_hours": seconds * gpus_per_engine(run) / place.per_gpu / 3600,
         "core_hours": seconds * hardware(run).cores / 3600,
         "basis": pl.lit(f"{rate:g} answers/s of an engine, given"),
     }
@@ -190,11 +192,10 @@ def resolve_place(run: Run) -> PlanHardware:
     name = run.cluster.hardware or getattr(run.cluster.launch, "gpu_type", None)
     if name is not None:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
-        return PlanHardware(name, gpus, None, processor.cpu(), dtype)
-    hardware_here = hardware(run)
-    return PlanHardware(
-        hardware_here.name, hardware_here.gpus, hardware_here.cores, processor.cpu(), dtype
-    )
+        per_gpu = run.model.replicas.per_gpu
+        return PlanHardware(name, gpus, None, processor.cpu(), dtype, per_gpu)
+    here, cpu = hardware(run), processor.cpu()
+    return PlanHardware(here.name, here.gpus, here.cores, cpu, dtype, here.per_gpu)
 
 
 def collect_costs(plan: Plan) -> pl.DataFrame:
@@ -225,7 +226,8 @@ def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> d
         "model": shards[0].get("model"),
         "dtype": artifact.recipe.fields.get("model", {}).get("dtype"),
         "hardware": machines.pop() if len(machines) == 1 else None,
-        "gpus": ceil(round(sums["gpu_seconds"] / sums["seconds"], 2)),  # engines may share one
+        "gpus": ceil(round(sums["gpu_seconds"] / sums["seconds"], 2)),
+        "per_gpu": _count_sharing(sums["gpu_seconds"], sums["seconds"]),
         "cores": round(sums["core_seconds"] / sums["seconds"]),
         **{name: int(sums[name]) for name in tokens},
         "seconds": sums["seconds"],
@@ -233,6 +235,16 @@ def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> d
         "idle_seconds": sums.get("idle_seconds"),
         "cost": sums.get("cost"),
     }
+
+
+def _count_sharing(gpu_seconds: float, seconds: float) -> int | None:
+    """The number of engines that shared a GPU; null: an engine had one to itself, or none.
+
+    >>> _count_sharing(25.0, 100.0), _count_sharing(400.0, 100.0), _count_sharing(0.0, 100.0)
+    (4, None, None)
+    """
+    n = round(seconds / gpu_seconds) if gpu_seconds else 1
+    return n if n > 1 else None
 
 
 def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
@@ -287,6 +299,7 @@ def _predicted_row(
             pl.col("model") == model,
             pl.col("dtype").eq_missing(place.dtype),
             pl.col("gpus").is_in([0, place.gpus]),
+            pl.col("per_gpu").fill_null(1) == place.per_gpu,
             True if place.cores is None else pl.col("cores") == place.cores,
         )
     timed, is_elsewhere = _rows_of_setting(timed, item["setting"])
@@ -301,7 +314,7 @@ def _predicted_row(
         share = n_answers / timed["answers"].sum()
         row |= {
             "seconds": share * timed["seconds"].sum(),
-            "gpu_hours": share * (timed["gpus"] * timed["seconds"]).sum() / 3600,
+            "gpu_hours": share * (timed["gpus"] * timed["seconds"]).sum() / place.per_gpu / 3600,
             "core_hours": share * timed["core_seconds"].sum() / 3600,
             "basis": f"{speed} on {machines}{', in other settings' if is_elsewhere else ''}",
         }
@@ -325,7 +338,8 @@ def cost_table(spent: pl.DataFrame) -> pl.DataFrame:
     Hours are those of GPUs if there are any, else of cores. `idle` is the share of engine-hours
     without a request under way; `spent` is the price of a server.
     """
-    rows = spent.with_columns(gpu_seconds=pl.col("gpus") * pl.col("seconds"))
+    gpus = pl.col("gpus") / pl.col("per_gpu").fill_null(1)
+    rows = spent.with_columns(gpu_seconds=gpus * pl.col("seconds"))
     cost = ["cost"] if "cost" in rows and rows["cost"].count() else []
     names = (*_COUNTS, "cached_tokens", *_SECONDS, "bytes", *cost)
     sums = (pl.when(pl.col(name).null_count() == 0).then(pl.sum(name)) for name in names)

@@ -17,12 +17,14 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from factsweep.operators.engines.fake import WISH
 from factsweep.pipeline.cluster.ray_cluster import single_machine_options
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.decoding.progress_counter import tally_actor
 from factsweep.pipeline.doctor import examination
-from tests.faults.sweep import ON_GPUS, SMALL, Sweep
+from factsweep.pipeline.runs import calibration
+from tests.faults.sweep import ON_GPUS, OVERRIDES, SMALL, Sweep
 from tests.messages import naming
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -73,6 +75,22 @@ def test_engines_share_gpus(two_nodes: Cluster, tmp_path: Path) -> None:
     n_by_gpu = Counter((engine["node"], *engine["gpus"]) for engine in engines)
     assert sum(n_by_gpu.values()) == 4
     assert max(n_by_gpu.values()) == 2
+
+
+def test_calibration_puts_engines_on_one_gpu_of_one_node(
+    two_nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = {"places": str(tmp_path / "places.jsonl"), "seconds_per_answer": 0.01}
+    monkeypatch.setenv(WISH, json.dumps(wish))
+    monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(calibration, "LIMIT_S", 3.0)
+    one = ("model.tensor_parallel=1", "model.billions_of_parameters=1", "cluster.hardware=H100")
+    address = f"cluster.address={two_nodes.address}"
+    *_, last = calibration.calibrate(load([*OVERRIDES, *ON_GPUS, *one, address]))
+    engines = [(place["node"], *place["gpus"]) for place in places(tmp_path)]
+    assert [len({*engines[:1]}), len({*engines[1:3]}), len({*engines[3:]})] == [1, 1, 1]
+    assert len(engines) == 7
+    assert "model.replicas.per_gpu=4" in last
 
 
 def test_pipeline_parallel_replica_gets_a_placement_group(

@@ -240,6 +240,7 @@ def test_predict_the_same_work_takes_what_it_took() -> None:
         {"dtype": None},
         {"stage": "samples"},
         {"gpus": 8},
+        {"per_gpu": 2},
         {"hardware": None},
         {"seconds": None},
     ],
@@ -247,6 +248,14 @@ def test_predict_the_same_work_takes_what_it_took() -> None:
 def test_predict_time_measured_otherwise_is_never_taken(other: dict[str, Any]) -> None:
     assert seconds(took(other), work()) is None
     assert seconds(took(other, {}), work()) == 20.0
+
+
+def test_predict_engines_that_share_a_gpu_have_their_own_rates() -> None:
+    measured = took({"per_gpu": 2, "seconds": 12.0}, {})
+    shared = replace(H100, per_gpu=2)
+    (row,) = predict(work(100), measured, shared).iter_rows(named=True)
+    assert (row["seconds"], row["gpu_hours"]) == (12.0, 6 / 3600)
+    assert seconds(measured, work(100)) == 10.0
 
 
 def test_predict_cores_are_told_apart() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -18,9 +19,11 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.cluster.ray_cluster import start_ray
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs, remaining_prompts
+from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import tokenizer
-from factsweep.pipeline.runs.calibration import calibrate, measure_rates
+from factsweep.pipeline.runs import calibration
+from factsweep.pipeline.runs.calibration import RatedEngine, calibrate, vary_engines
 from factsweep.pipeline.runs.forecast import Forecast, forecast, lines
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan, build_plan, sample_plan
@@ -261,12 +264,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+def measure_alone(run: Run) -> pl.DataFrame:
+    engine = RatedEngine()
+    engine.load(run)
+    return engine.measure(limit_s=30)
+
+
 def test_measured_rate_is_the_engines_within_the_time(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=partial(next, count()))  # a second passes between two looks
     monkeypatch.setattr("factsweep.pipeline.runs.calibration.time", clock)
-    rows = measure_rates(small_settings(), limit_s=30)
+    rows = measure_alone(small_settings())
     assert rows["stage"].to_list() == ["generations", "canary", "samples"]
     assert rows["setting"].unique().to_list() == ["4-template"]
     assert rows["hardware"].unique().to_list() == ["fake engine"]
@@ -291,7 +300,7 @@ def test_measured_candidates_are_read_from_beside_the_prompts(
     run = small_settings(
         "benchmark=distractors-mini", "prompt=random", f"model.id={model}", *facts_overrides
     )
-    rows = measure_rates(run, limit_s=30)
+    rows = measure_alone(run)
     assert rows["stage"].to_list() == ["preferences", "preferred_again"]
     assert (rows["prompt_tokens"] > rows["prompts"]).all()
 
@@ -317,6 +326,59 @@ def test_plan_calibrate_keeps_the_rate_and_publishes_nothing(
     # The next plan knows it without measuring.
     assert main(["plan", *small, *folders]) == 0
     assert "of decoding with 1 replicas" in capsys.readouterr().out
+
+
+ON_GPU = ("cluster.device=cuda", "cluster.hardware=H100", "model.billions_of_parameters=8")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (("model.billions_of_parameters=14",), [1, 2]),  # 28 GB of weights each
+        (("model.billions_of_parameters=1",), [1, 2, 4]),
+        (("model.billions_of_parameters=1", "model.replicas.per_gpu=2"), [2]),
+        (("model.billions_of_parameters=1", "model.tensor_parallel=2"), [1]),
+        (("cluster.hardware=some",), [1]),
+        (("cluster.device=cpu",), [1]),
+    ],
+)
+def test_calibrate_tries_as_many_engines_as_a_gpu_holds(
+    small_settings: Settings, overrides: tuple[str, ...], expected: list[int]
+) -> None:
+    run = small_settings(*ON_GPU, "model.dtype=bfloat16", *overrides)
+    assert [run.model.replicas.per_gpu for run in vary_engines(run)] == expected
+
+
+@pytest.mark.parametrize(
+    ("rate_by_number", "tried", "words"),
+    [
+        ({1: 100, 2: 80, 4: 75}, {1, 2, 4}, ("4 on a GPU", "300.0/s", "3.00 ×", "per_gpu=4")),
+        ({1: 100, 2: 80, 4: 30}, {1, 2, 4}, ("2 on a GPU", "160.0/s", "1.60 ×", "per_gpu=2")),
+        ({1: 100, 2: 51, 4: 75}, {1, 2}, ("one on a GPU", "100.0/s", "2 are not faster")),
+    ],
+)
+def test_calibrate_keeps_every_rate_and_names_the_best_number_of_engines(
+    small_settings: Settings,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rate_by_number: dict[int, float],
+    tried: set[int],
+    words: tuple[str, ...],
+) -> None:
+    """A rate is that of one engine; a number that gains nothing ends the search."""
+
+    def measure(run: Run) -> pl.DataFrame:
+        n = run.model.replicas.per_gpu
+        row = {"fingerprint": f"{n}", "stage": "generations", "setting": "4-template"}
+        row |= {"hardware": "H100", "gpus": 1, "per_gpu": n if n > 1 else None}
+        return pl.DataFrame([{**row, "answers": rate_by_number[n], "seconds": 1.0}], schema=SPENT)
+
+    monkeypatch.setattr(calibration, "measure_together", measure)
+    monkeypatch.setattr(calibration.cluster, "start_ray", lambda _: nullcontext())
+    *_, last = calibrate(small_settings(*ON_GPU, "model.billions_of_parameters=1"))
+    assert all(word in last for word in words)
+    rows = [json.loads(path.read_text())["rows"] for path in (home / "rates").iterdir()]
+    assert {row["per_gpu"] or 1 for (row,) in rows} == tried
 
 
 def test_calibrate_a_replica_over_several_nodes_is_refused(small_settings: Settings) -> None:
