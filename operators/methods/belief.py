@@ -1,6 +1,6 @@
 """BELIEF and BELIEF-ICL: many prompts per fact, matched by lemmas, with confidence from samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +21,22 @@ from factsweep.operators.metrics import pass_at_k
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
 from factsweep.operators.metrics.belief.answers import DRAWS, By, CondensedAnswers
-from factsweep.operators.metrics.belief.calibration import bins, confidence, ovconf_by_length
+from factsweep.operators.metrics.belief.calibration import confidence, ovconf_by_length
+from factsweep.operators.metrics.belief.confidence_kinds import (
+    bins_by_kind,
+    by_kind,
+    confidence_differences,
+    confidence_kinds,
+    variant_of,
+)
 from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
-from factsweep.operators.metrics.comparing.paired import matched_terms, unit_of
+from factsweep.operators.metrics.comparing.paired import (
+    Unit,
+    matched_terms,
+    paired_calibration_terms,
+    unit_of,
+)
 from factsweep.operators.metrics.shared.rows import count_answers
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
@@ -76,7 +88,8 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         rows = sampled.join(confidences, on="prompt_id", maintain_order="left")
         ids = sampled.select("prompt_id", "relation_id", "pair_id")
         counts = sampled_correctness(keys.join(ids, on="prompt_id"), right_keys)
-        return {"answers": matched, "calibration": rows, "sampled": counts}
+        kinds = confidence_kinds(matched, keys, extra_tables["canary"])
+        return {"answers": matched, "calibration": rows, "sampled": counts, "confidences": kinds}
 
     return match
 
@@ -92,17 +105,43 @@ def condense(
     )
     decoded_again = answers.join(prompts, on="prompt_id", how="semi")
     ranked = decoded_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
-    kept = {name: tables[name] for name in ("calibration", "sampled") if name in tables}
+    kept = {name: tables[name] for name in (*CONFIDENCE_TABLES, "sampled") if name in tables}
     return {**condensed._asdict(), "ranked": ranked, **kept}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
     sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"]
-    return {
-        "metrics": core(evidence, calibration if sampled else None),
-        "bins": bins(calibration, evidence.options.n_bins),
-    }
+    metrics = core(evidence, calibration if sampled else None)
+    return {"metrics": metrics, **kinds_compared(evidence)}
+
+
+# The matched tables of confidences, and the measured ones that compare their kinds.
+CONFIDENCE_TABLES = ("calibration", "confidences")
+KIND_TABLES = ("bins", "confidence_differences")
+
+
+def kinds_compared(evidence: method.Evidence) -> method.Tables:
+    """KIND_TABLES: the bins of each kind of confidence, and the kinds side by side."""
+    calibration, confidences = (evidence.tables[name] for name in CONFIDENCE_TABLES)
+    seed, options = evidence.seed, evidence.options
+    values = (
+        bins_by_kind(calibration, confidences, options.n_bins),
+        confidence_differences(calibration, confidences, seed=seed, n_rounds=options.n_rounds),
+    )
+    return dict(zip(KIND_TABLES, values, strict=True))
+
+
+def confidence_rows(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
+    """The rows of all kinds of confidence; `calibration` is that of samples, null: none."""
+    options, n_failed = evidence.options, evidence.n_failed_samples
+    draws = {"seed": evidence.seed, "n_rounds": options.n_rounds, "n_bins": options.n_bins}
+    confidences = evidence.tables.get("confidences", empty("confidences"))
+    rows = [belief.kind_rows(confidences, n_failed, **draws)]
+    if calibration is not None:
+        counts = count_answers(calibration, n_failed)
+        rows.insert(0, belief.calibration_rows(calibration, counts, **draws))
+    return pl.concat(rows)
 
 
 def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
@@ -110,18 +149,15 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     condensed = CondensedAnswers(*(evidence.tables[name] for name in CondensedAnswers._fields))
     options, facts, repeated_answers = evidence.options, evidence.facts, evidence.repeated_answers
     seed, counts = evidence.seed, condensed.counts(evidence.n_failed)
-    draws, n_bins = {"seed": seed, "n_rounds": options.n_rounds}, options.n_bins
+    draws = {"seed": seed, "n_rounds": options.n_rounds}
     fluctuation = partial(belief.fluctuation_rows, condensed, counts)
     estimates = condensed.estimates((*belief.ESTIMATED, *ESTIMATED), **draws)
     details = facts.extra_tables.get("details", empty("details"))
     parts: list[Callable[[], pl.DataFrame]] = [
         partial(belief.answer_rows, counts, estimates),
         *(partial(fluctuation, draw, seed=seed, n_draws=options.n_draws) for draw in DRAWS),
+        partial(confidence_rows, evidence, calibration),
     ]
-    if calibration is not None:
-        sampled = count_answers(calibration, evidence.n_failed_samples)
-        rows = partial(belief.calibration_rows, calibration, sampled, n_bins=n_bins, **draws)
-        parts.append(rows)
     if "sampled" in evidence.tables:
         of_samples = evidence.tables["sampled"], evidence.n_failed_samples
         parts.append(partial(pass_at_k.pass_rows, *of_samples, **draws))
@@ -138,17 +174,53 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     return pl.concat(rows_of_parts)
 
 
-def _compare_confidences(first: pl.DataFrame, second: pl.DataFrame, n_rounds: int) -> pl.DataFrame:
-    """The metrics that order the prompts by confidence, where both runs have confidences."""
-    if first.is_empty() or second.is_empty():
-        return COMPARISON.to_frame()
-    return compare_ranked(first, second, seed=0, n_rounds=n_rounds, unit=unit_of(first, second))
+def _confidences_of_both(
+    first: method.Tables, second: method.Tables
+) -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame]]:
+    """The variant of each kind of confidence that both runs have, and its rows in each."""
+    runs = []
+    for tables in (first, second):
+        confidences = tables.get("confidences", empty("confidences"))
+        runs.append(by_kind(tables["calibration"], confidences))
+    for kind, rows in runs[0].items():
+        if kind in runs[1]:
+            yield variant_of(kind) or "", rows, runs[1][kind]
+
+
+def _named(rows: pl.DataFrame, variant: str) -> pl.DataFrame:
+    """The rows of a comparison, their metric with its variant."""
+    name = pl.concat_str("metric", pl.lit(variant), separator=" ").str.strip_chars_end()
+    return rows.with_columns(metric=name)
+
+
+def _compare_confidences(
+    first: method.Tables, second: method.Tables, n_rounds: int
+) -> pl.DataFrame:
+    """The metrics that order the prompts by confidence, for each kind that both runs have."""
+    parts = [COMPARISON.to_frame()]
+    for variant, *runs in _confidences_of_both(first, second):
+        rows = compare_ranked(*runs, seed=0, n_rounds=n_rounds, unit=unit_of(*runs))
+        is_order = pl.lit("entropy" in variant) & (pl.col("metric") == "ece")
+        parts.append(_named(rows.filter(~is_order), variant))
+    return pl.concat(parts)
+
+
+def _compare_terms(
+    first: method.Tables, second: method.Tables, unit: Unit, robust_share: float, *, by: By
+) -> pl.DataFrame:
+    """The terms of the answers, and of the confidences of each kind that both runs have."""
+    parts = [matched_terms(first, second, unit, robust_share, by=by)]
+    for variant, *runs in _confidences_of_both(first, second):
+        if variant and "entropy" not in variant:
+            terms = paired_calibration_terms(*runs, unit=unit_of(*runs))
+            parts.append(_named(terms, variant))
+    return pl.concat(parts)
 
 
 def build_compare(by: By) -> method.Compare:
     """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
     return method.Compare(
-        terms=partial(matched_terms, by=by),
+        terms=partial(_compare_terms, by=by),
         evidence=lambda tables: evidence(
             tables["answers"], tables.get("sampled"), tables["calibration"]
         ),
@@ -171,9 +243,10 @@ def estimate_full_run(part: method.Part) -> pl.DataFrame:
 METHOD = method.Method(
     ask=method.Ask(Setting, expand, masked="belief-masked"),
     measure=method.Measure(
-        version=4,  # 2: intervals of small relations; 3: texts are folded; 4: pass@k
+        # 2: intervals of small relations; 3: texts are folded; 4: pass@k; 5: kinds of confidence
+        version=5,
         matcher=_matcher,
-        matched=("answers", "calibration", "sampled"),
+        matched=("answers", "calibration", "sampled", "confidences"),
         versions=lambda pipeline: Normaliser(pipeline).versions,
         can_match=lambda labels, pipeline: Normaliser(pipeline).has_words(labels),
         compute=_measure,
@@ -181,7 +254,7 @@ METHOD = method.Method(
         categories=(*_IDS, "template_id", "key"),
         main_metric="acc_at_1",
         options=Options,
-        measured=("metrics", "bins"),
+        measured=("metrics", *KIND_TABLES),
         metrics=SHOWN,
         of_samples=OF_SAMPLES,
         sampling=method.Sampling(

@@ -11,7 +11,9 @@ from factsweep.operators.methods import method
 from factsweep.operators.metrics.belief.knowledge_state import knowledge_sharing
 from factsweep.operators.tables import belief as figures
 from factsweep.operators.tables.belief import (
+    KIND,
     MOST_PAIRS,
+    ORDER,
     effects,
     effects_table,
     headline,
@@ -27,7 +29,6 @@ TITLES: Mapping[str, str] = {
     **{name: table.title for name, table in TABLES.items()},
     "headline": "All metrics of the run",
     "parts": "By popularity of the fact (0: the least popular tenth), and by sample of the set",
-    "calibration": "Calibration: confidence and accuracy, by bin of confidence",
     "coverage": "Coverage: the mean prompt, the best template, any prompt",
     "knowledge-sharing": "Of what one model knows, the share that another knows",
     "effects": "Settings compared: what a change of one thing does",
@@ -38,18 +39,22 @@ TITLES: Mapping[str, str] = {
 
 def report(result: method.Result) -> method.Report:
     """The headline, the papers' tables, the calibration; of decoders and encoders."""
-    metrics, in_bins = result.tables["metrics"], result.tables["bins"]
-    tables = {"headline": headline(metrics), "calibration": in_bins}
+    metrics, confidences = result.tables["metrics"], confidence_report(result)
+    tables = {"headline": headline(metrics), **confidences.tables}
     if not (of_parts := parts(metrics)).is_empty():
         tables["parts"] = of_parts
     tables |= _paper_tables(metrics, result)
     tables["template-examples"] = template_examples(result.facts)
-    report_figures = calibration(in_bins)
+    report_figures = {**confidences.figures}
     if not (coverage := figures.coverage(metrics)).is_empty():
         report_figures["coverage"] = figures.coverage_figure(coverage)
     spreads = _spreads(metrics, result.facts)
     report_figures |= spreads
-    titles = {**TITLES, **dict.fromkeys(spreads, "Worst, mean and best template of each relation")}
+    titles = {
+        **TITLES,
+        **confidences.titles,
+        **dict.fromkeys(spreads, "Worst, mean and best template of each relation"),
+    }
     if len(result.answers) < 2:
         return method.Report(tables, report_figures, titles)
     shares = knowledge_sharing((str(run), load.all()) for run, load in result.answers.items())
@@ -105,12 +110,42 @@ def _spreads(metrics: pl.DataFrame, facts: Facts) -> dict[str, Figure]:
     return spreads
 
 
-def calibration(in_bins: pl.DataFrame) -> dict[str, Figure]:
-    """Calibration: one panel per model."""
+_CONFIDENCE_TITLES: Mapping[str, str] = {
+    "calibration": "Calibration: confidence and accuracy, by bin of confidence",
+    "risk-coverage": "The share of wrong answers among the most confident ones",
+    "confidence": "How each kind of confidence agrees with being right",
+    "confidence-differences": "Which confidence tells best whether an answer is right",
+}
+
+
+def confidence_report(result: method.Result) -> method.Report:
+    """Calibration, risk and coverage, and the kinds of confidence compared."""
+    in_bins, differences = result.tables["bins"], result.tables.get("confidence_differences")
+    is_order = pl.col("variant").str.contains(ORDER).fill_null(value=False)
+    tables = {"calibration": in_bins.filter(~is_order)}
+    if differences is not None and not differences.is_empty():
+        tables["confidence"] = figures.kinds(result.tables["metrics"])
+        tables["confidence-differences"] = figures.kind_differences(differences)
+    return method.Report(tables, confidence_figures(in_bins), _CONFIDENCE_TITLES)
+
+
+def confidence_figures(in_bins: pl.DataFrame) -> dict[str, Figure]:
+    """Calibration, a panel per model and kind of confidence; risk and coverage, one per setting."""
     if in_bins.is_empty():
         return {}
-    panels = in_bins.with_columns(panel="model", series=join_names("setting", "variant"))
-    return {"calibration": figures.calibration_figure(panels, "calibration")}
+    variant = pl.col("variant")
+    kind, is_order = variant.str.extract(KIND), variant.str.contains(ORDER).fill_null(value=False)
+    asked = variant.str.replace(KIND, "").replace("", None)
+    panels = in_bins.with_columns(
+        panel=join_names("model", kind), series=join_names("setting", asked)
+    )
+    of_settings = panels.with_columns(
+        panel=join_names("model", "series"), series=kind.fill_null("samples")
+    )
+    return {
+        "calibration": figures.calibration_figure(panels.filter(~is_order), "calibration"),
+        "risk-coverage": figures.risk_coverage_figure(of_settings, "risk and coverage"),
+    }
 
 
 def digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:

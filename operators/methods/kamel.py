@@ -1,17 +1,35 @@
 """KAMEL: one question per fact after k examples, whose answer is a set."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import polars as pl
+from pydantic import Field
 
 from factsweep.operators.datasets.facts import Facts, add_right_labels
 from factsweep.operators.datasets.kamel import slice_queries
 from factsweep.operators.estimates.queries import kamel_estimates
 from factsweep.operators.matching.answer_set import has_answers
 from factsweep.operators.methods import method
+from factsweep.operators.methods.belief import (
+    CONFIDENCE_TABLES,
+    KIND_TABLES,
+    confidence_rows,
+    kinds_compared,
+)
+from factsweep.operators.methods.belief_report import confidence_report
+from factsweep.operators.metrics.belief.calibration import confidence
+from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
 from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
-from factsweep.operators.metrics.kamel import kamel, mark_complete, precision_recall
+from factsweep.operators.metrics.kamel import (
+    add_set_keys,
+    asked_queries,
+    kamel,
+    mark_complete,
+    precision_recall,
+    sets_match,
+)
 from factsweep.operators.metrics.pass_at_k import NAMES, pass_rows
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables
@@ -29,12 +47,29 @@ _TITLES: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Options(method.Rounds):
+    """The bootstrap rounds, and the bins of confidence (conf/metrics/)."""
+
+    n_bins: Annotated[int, Field(ge=1, le=1_000)]
+
+
 def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
+        samples, repeated = (extra_tables[name] for name in ("samples", "canary"))
         ids = answers.select("prompt_id", "relation_id", "pair_id")
-        samples = ids.join(extra_tables["samples"], on="prompt_id")
-        sampled = count_right_samples(mark_complete(samples, facts.pairs))
-        return {"given": answers, "sampled": sampled}
+        sampled = ids.join(samples, on="prompt_id")
+        asked = pl.concat([samples.select("prompt_id"), repeated.select("prompt_id")]).unique()
+        greedy = answers.join(asked, on="prompt_id", how="semi", maintain_order="left")
+        greedy, keys = (add_set_keys(rows, facts.pairs) for rows in (greedy, sampled))
+        greedy = mark_complete(greedy, facts.pairs)
+        shares = confidence(greedy.select("prompt_id", "key"), keys, sets_match)
+        return {
+            "given": answers,
+            "sampled": count_right_samples(mark_complete(sampled, facts.pairs)),
+            "calibration": greedy.join(shares, on="prompt_id", how="inner", maintain_order="left"),
+            "confidences": confidence_kinds(greedy, keys, repeated, sets_match),
+        }
 
     return match
 
@@ -42,9 +77,14 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
 def _measure(evidence: method.Evidence) -> method.Tables:
     draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     given, pairs = evidence.tables["given"], evidence.facts.pairs
-    metrics = kamel(given, pairs, split=evidence.setting.split, **draws)
-    of_samples = pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **draws)
-    return {"metrics": pl.concat([metrics, of_samples])}
+    is_sampled = evidence.n_failed_samples is not None
+    calibration = evidence.tables["calibration"] if is_sampled else None
+    parts = [
+        kamel(given, pairs, split=evidence.setting.split, **draws),
+        confidence_rows(evidence, calibration),
+        pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **draws),
+    ]
+    return {"metrics": pl.concat(parts), **kinds_compared(evidence)}
 
 
 def _estimate(part: method.Part) -> pl.DataFrame:
@@ -73,7 +113,8 @@ def _report(result: method.Result) -> method.Report:
         "cardinality": tables.cardinality_figure(_in_series(by_cardinality), models),
         "kind": tables.kind_figure(_in_series(by_kind), models),
     }
-    return method.Report(report_tables, figures, _TITLES)
+    report = method.Report(report_tables, figures, _TITLES)
+    return method.join_reports(report, confidence_report(result))
 
 
 def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
@@ -85,10 +126,7 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
 
 def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
     """The F1 of each query, and its answer as it was given."""
-    splits = facts.pairs.join(answers, on="pair_id", how="semi")["split"].unique()
-    # With the queries without an answer: their labels distinguish others.
-    queries = facts.pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
-    scores = precision_recall(answers, queries)
+    scores = precision_recall(answers, asked_queries(facts.pairs, answers))
     f1 = 2 * pl.col("n_found") / (pl.col("n_answers") + pl.col("n_gold"))
     no_setting = pl.lit(None, pl.String).alias("asked")
     shares = scores.select("pair_id", no_setting, share=f1, n=pl.lit(1))
@@ -105,10 +143,13 @@ def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
 METHOD = method.Method(
     ask=method.Ask(FewShot, expand, slice_queries),
     measure=method.Measure(
-        # 2: intervals of small relations; 3 to 5: final stops and marks around answers; 6: pass@k
-        version=6,
+        # 2: intervals of small relations; 3 to 5: final stops and marks around answers; 6: pass@k;
+        # 7: confidence
+        version=7,
         matcher=_matcher,
-        matched=("given", "sampled"),
+        matched=("given", "sampled", *CONFIDENCE_TABLES),
+        measured=("metrics", *KIND_TABLES),
+        options=Options,
         can_match=lambda labels, _pipeline: has_answers(labels),
         compute=_measure,
         main_metric="f1",

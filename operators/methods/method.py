@@ -322,6 +322,11 @@ class Measure:
         return "sampled" if "sampled" in self.matched else self.calibration
 
     @property
+    def confidences(self) -> tuple[str, ...]:
+        """The matched tables of confidences: of samples, and of other kinds."""
+        return tuple(name for name in ("calibration", "confidences") if name in self.matched)
+
+    @property
     def left_out(self) -> str | None:
         """The matched table of the prompts that the model cannot answer; null: none."""
         return "errors" if "errors" in self.matched else None
@@ -356,12 +361,12 @@ class Compare:
     evidence on each fact of a relation (columns:
     `operators.metrics.belief.knowledge_state.EVIDENCE`). `ranked` gives rows of
     `operators.metrics.comparing.comparison.COMPARISON` over everything, from the whole tables
-    `Measure.calibration` of both and a number of rounds; null: all metrics are sums over pairs.
+    `Measure.confidences` of both and a number of rounds; null: all metrics are sums over pairs.
     """
 
     terms: Callable[[Tables, Tables, Unit, float], pl.DataFrame]
     evidence: Callable[[Tables], pl.DataFrame]
-    ranked: Callable[[pl.DataFrame, pl.DataFrame, int], pl.DataFrame] | None = None
+    ranked: Callable[[Tables, Tables, int], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from factsweep.operators.matching.answer_span import answer_span, is_refusal, to
 from factsweep.operators.matching.graders import Contains, Exact, Gold, Grader
 from factsweep.operators.matching.normalise import Normaliser, language_of
 from factsweep.operators.methods import belief, method
-from factsweep.operators.methods.belief_report import calibration, digest
+from factsweep.operators.methods.belief_report import confidence_report, digest
 from factsweep.operators.metrics.belief.answers import By
-from factsweep.operators.metrics.belief.calibration import bins, confidence
+from factsweep.operators.metrics.belief.calibration import confidence
+from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
 from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
 from factsweep.operators.metrics.open_questions import (
     CORRECT,
@@ -32,7 +33,6 @@ _IDS = ("prompt_id", "relation_id", "pair_id")
 _TITLES: Mapping[str, str] = {
     "headline": "Answers that are correct, incorrect and not attempted, by grader",
     "parts": "By popularity of the subject (0: the least popular tenth) and by type of answer",
-    "calibration": "Calibration: confidence and accuracy, by bin of confidence",
 }
 
 
@@ -54,6 +54,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
         keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
         matched = _as_templates(keyed).with_columns(correct=default)
+        raw = matched.with_columns(answers["text"])
         samples = _with_spans(extra_tables["samples"])
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = normaliser.add_keys(samples.select("prompt_id", text="span"))
@@ -66,6 +67,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
             "calibration": sampled.join(confidences, on="prompt_id", maintain_order="left"),
             "sampled": count_right_samples(judged),
             "graded": graded,
+            "confidences": confidence_kinds(raw, keys, extra_tables["canary"]),
         }
 
     return match
@@ -141,7 +143,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
         shared = shared.filter(~is_draw)
     return {
         "metrics": pl.concat([qa_metrics, shared]),
-        "bins": bins(calibrated, evidence.options.n_bins),
+        **belief.kinds_compared(evidence),
     }
 
 
@@ -180,19 +182,21 @@ def _details(facts: Facts) -> pl.DataFrame:
 
 
 def _report(result: method.Result) -> method.Report:
-    metrics, in_bins = result.tables["metrics"], result.tables["bins"]
-    report_tables = {"headline": tables.headline(metrics), "calibration": in_bins}
+    metrics = result.tables["metrics"]
+    report_tables = {"headline": tables.headline(metrics)}
     if not (of_parts := tables.select_parts(metrics)).is_empty():
         report_tables["parts"] = tables.parts(of_parts)
-    return method.Report(report_tables, calibration(in_bins), _TITLES)
+    report = method.Report(report_tables, titles=_TITLES)
+    return method.join_reports(report, confidence_report(result))
 
 
 METHOD = method.Method(
     ask=method.Ask(OpenQuestion, expand),
     measure=method.Measure(
-        version=2,  # 2: ordinals, initials, acronyms and abbreviations in `contains`
+        # 2: ordinals, initials, acronyms and abbreviations in `contains`; 3: kinds of confidence
+        version=3,
         matcher=_matcher,
-        matched=("answers", "calibration", "sampled", "graded"),
+        matched=("answers", "calibration", "sampled", "graded", "confidences"),
         versions=lambda pipeline: Normaliser(pipeline).versions,
         can_match=lambda labels, pipeline: Normaliser(pipeline).has_words(labels),
         compute=_measure,
@@ -201,7 +205,7 @@ METHOD = method.Method(
         main_metric="acc_at_1",
         reads_refusals=True,
         options=belief.Options,
-        measured=("metrics", "bins"),
+        measured=("metrics", *belief.KIND_TABLES),
         metrics=tables.SHOWN,
         of_samples=belief.OF_SAMPLES,
         sampling=method.Sampling(

@@ -17,6 +17,8 @@ import polars as pl
 
 from factsweep.operators.datasets.kamel import DATE, find_marked_labels, is_literal, read_answers
 from factsweep.operators.matching.answer_set import Matching, answer_set
+from factsweep.operators.matching.lemmas import SEPARATOR as LEMMA_SEPARATOR
+from factsweep.operators.matching.lemmas import key
 from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
@@ -316,8 +318,7 @@ def mark_complete(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     >>> mark_complete(answers, pairs)["correct"].to_list()
     [True, False, False]
     """
-    splits = pairs.join(answers, on="pair_id", how="semi")["split"].unique()
-    queries = pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
+    queries = asked_queries(pairs, answers)
     # Each distinct text is the answer to a query of its own, beside the queries themselves.
     distinct = answers.select("pair_id", "text").unique(maintain_order=True)
     copy_id = pl.format("{}\x1f{}", "pair_id", pl.int_range(pl.len()))
@@ -332,6 +333,43 @@ def mark_complete(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     marks = distinct.join(complete, on="copy_id", how="left").drop("copy_id")
     rows = answers.join(marks, on=["pair_id", "text"], how="left", maintain_order="left")
     return rows.with_columns(pl.col("correct").fill_null(value=False))
+
+
+def asked_queries(pairs: pl.DataFrame, answers: pl.DataFrame) -> pl.DataFrame:
+    """All queries of the split that was asked: labels of unanswered ones distinguish others."""
+    splits = pairs.join(answers, on="pair_id", how="semi")["split"].unique()
+    return pairs.filter(pl.col("split").is_in(splits.implode(), nulls_equal=True))
+
+
+def add_set_keys(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The answers with `key`: their set in order, a separator around each; null: none.
+
+    `answers` has relation_id, pair_id and text; `pairs` has all queries.
+    """
+    on = ["relation_id", "text"]
+    texts = answers.select(on).unique().with_row_index("set_id")
+    sets = read_answers(texts, find_marked_labels(asked_queries(pairs, answers)))
+    keys = sets.group_by("set_id").agg(key=pl.col("answer").sort()).with_columns(key(pl.col("key")))
+    texts = texts.join(keys, on="set_id", how="left").drop("set_id")
+    return answers.join(texts, on=on, how="left", maintain_order="left", nulls_equal=True)
+
+
+def sets_match(a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    r"""Whether one set of answers has all of the other (keys of `sampled_sets`); False for null.
+
+    >>> keys = pl.DataFrame({"a": ["\x1fx\x1fy\x1f", "\x1fx\x1f"], "b": ["\x1fy\x1f", None]})
+    >>> keys.select(sets_match(pl.col("a"), pl.col("b"))).to_series().to_list()
+    [True, False]
+    """
+    left, right = (
+        keys.str.strip_chars(LEMMA_SEPARATOR).str.split(LEMMA_SEPARATOR) for keys in (a, b)
+    )
+    n_only = (left.list.set_difference(right), right.list.set_difference(left))
+    return (
+        pl.min_horizontal(only.list.len() for only in n_only).eq(0)
+        & a.is_not_null()
+        & (b.is_not_null())
+    )
 
 
 def _labels(pairs: pl.DataFrame, labels: Labels) -> pl.DataFrame:

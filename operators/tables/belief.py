@@ -10,7 +10,9 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.metrics.belief.answers import ACC_AT_1
-from factsweep.operators.metrics.belief.belief import METRICS
+from factsweep.operators.metrics.belief.belief import CONFIDENCE, METRICS
+from factsweep.operators.metrics.belief.calibration import AUROC
+from factsweep.operators.metrics.belief.risk_coverage import risk_coverage
 from factsweep.operators.metrics.comparing.comparison import (
     COMPARISON,
     adjust_p_values,
@@ -35,6 +37,7 @@ from factsweep.operators.tables.shared.numbers import (
     SHORT_SHARE,
     as_printed,
     difference,
+    interval_as_printed,
     number,
     numbers_of,
 )
@@ -48,7 +51,7 @@ _INTERVAL = "95 % interval"
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per model, benchmark, setting and variant, as texts; several seeds are mean ± SD."""
-    overall = metrics.filter(pl.col("slice").is_null())
+    overall = metrics.filter(pl.col("slice").is_null(), ~pivot.is_kind())
     text = pl.concat_str(as_printed("value", numbers=_NUMBERS), pivot.spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
         *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
@@ -214,6 +217,7 @@ def _effect(pair: Pair, first: Answers, second: Answers, n_rounds: int) -> pl.Da
 
 _ALONE_INCHES, _PANEL_INCHES = 4.0, 2.3
 _MOST_IN_A_ROW = 4
+_LETTERS_PER_INCH = 12  # of a legend
 _DARK = 0.7  # where black text on the map's blue is no longer read with ease
 _SHARES = {
     "acc_at_1": "mean prompt",
@@ -224,20 +228,46 @@ _SHARES = {
 
 def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     """One panel per `panel` of the bins, one line per `series`; overconfident is below."""
-    panels = bins["panel"].unique(maintain_order=True).to_list()
-    names = bins["series"].unique(maintain_order=True).to_list()
+    columns = ("mean_confidence", "mean_accuracy")
+    labels = {"xlabel": "confidence", "ylabel": "Acc@1"}
+    return _square_panels(bins, columns, title, diagonal="calibrated", **labels)
+
+
+def risk_coverage_figure(bins: pl.DataFrame, title: str) -> "Figure":
+    """One panel per `panel` of the bins, one line per `series`: coverage and risk; low is good."""
+    curves = [risk_coverage(rows) for rows in bins.partition_by("panel", maintain_order=True)]
+    labels = {"xlabel": "coverage", "ylabel": "share of wrong answers"}
+    return _square_panels(pl.concat(curves), ("coverage", "risk"), title, **labels)
+
+
+def _square_panels(
+    points: pl.DataFrame,
+    columns: tuple[str, str],
+    title: str,
+    *,
+    xlabel: str,
+    ylabel: str,
+    diagonal: str | None = None,
+) -> "Figure":
+    """One panel per `panel`, one line per `series` through two columns of shares."""
+    panels = points["panel"].unique(maintain_order=True).to_list()
+    names = points["series"].unique(maintain_order=True).to_list()
     n_columns = min(len(panels), _MOST_IN_A_ROW)
     n_rows = math.ceil(len(panels) / _MOST_IN_A_ROW)
-    legend_columns = max(2, min(len(names) + 1, 2 * n_columns))
-    legend_rows = math.ceil((len(names) + 1) / legend_columns)
+    n_lines = len(names) + (diagonal is not None)
     side = _PANEL_INCHES if len(panels) > 1 else _ALONE_INCHES
+    width = max(side * n_columns + 0.4, 3.4)
+    fitting = int(width * _LETTERS_PER_INCH / (max(map(len, names)) + 6))
+    legend_columns = max(1, min(fitting, max(2, min(n_lines, 2 * n_columns))))
+    legend_rows = math.ceil(n_lines / legend_columns)
     height = (side + 0.2) * n_rows + 0.8 + 0.2 * legend_rows
-    figure = canvas.new_figure(max(side * n_columns + 0.4, 3.4), height)
+    figure = canvas.new_figure(width, height)
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
-        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-        rows, x, y = bins.filter(panel=panel), "mean_confidence", "mean_accuracy"
-        canvas.curves(axes, rows, x, y, names=names, markersize=3.5, linewidth=1.2)
+        if diagonal is not None:
+            axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label=diagonal)
+        rows = points.filter(panel=panel)
+        canvas.curves(axes, rows, *columns, names=names, markersize=3.5, linewidth=1.2)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
         axes.set_aspect("equal")
         axes.grid(color="0.92")
@@ -249,14 +279,50 @@ def calibration_figure(bins: pl.DataFrame, title: str) -> "Figure":
     # The axes above a removed one are the lowest of their column.
     for axes in grid[len(panels) - n_columns : len(panels)]:
         axes.tick_params(labelbottom=True)
-        axes.set_xlabel("confidence")
+        axes.set_xlabel(xlabel)
     for axes in grid[::n_columns]:
-        axes.set_ylabel("Acc@1")
+        axes.set_ylabel(ylabel)
     lines = {str(line.get_label()): line for axes in grid for line in axes.lines}
     canvas.legend_below(figure, legend_columns, handles=lines.values())
     if len(panels) > 1:
         figure.suptitle(title)
     return figure
+
+
+ORDER = "confidence=entropy"  # in a variant: kinds that are no probabilities
+KIND = ",?confidence=([a-z_]+(?:,cluster=[a-z]+)?)"  # in a variant
+_COMPARED_KINDS = ("auroc", "prr")
+
+
+def kinds(metrics: pl.DataFrame) -> pl.DataFrame:
+    """One row per setting and kind of confidence, with intervals: `prompts` have the kind."""
+    headings_by_name = headings(CONFIDENCE)
+    rows = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(headings_by_name)))
+    variant, name = pl.col("variant"), pl.col("metric")
+    rows = rows.with_columns(
+        confidence=variant.str.extract(KIND).fill_null("samples"),
+        variant=variant.str.replace(KIND, "").replace("", None),
+        heading=name.replace_strict(headings_by_name),
+        text=pl.concat_str(as_printed("value", numbers=_NUMBERS), interval_as_printed(_NUMBERS)),
+    )
+    keys = [*SETTING, "confidence"]
+    counts = rows.filter(metric=AUROC.name).select(*keys, prompts="n", failed="n_failed")
+    table = pivot.pivot(rows, keys, headings_by_name.values())
+    return pivot.join_columns(table, counts, keys)
+
+
+def kind_differences(differences: pl.DataFrame) -> pl.DataFrame:
+    """One row per metric and two kinds of confidence, as texts; `prompts` have both kinds."""
+    rows = differences.filter(pl.col("metric").is_in(list(_COMPARED_KINDS)))
+    rows = rows.drop_nulls("difference").sort(
+        pl.col("metric").cast(pl.Enum(_COMPARED_KINDS)), maintain_order=True
+    )
+    names = {f"{place} confidence": f"{place}_kind" for place in ("first", "second")}
+    values = {name: SHARE.column_with_dashes(pl.col(name)) for name in ("first", "second")}
+    interval = SHARE.interval(" to ", signed=True).fill_null(DASH)
+    paired = {"difference": number("difference", signed=True), _INTERVAL: interval}
+    heading = pl.col("metric").replace(HEADINGS)
+    return rows.select(*SETTING, heading, **names, **values, **paired, prompts="n")
 
 
 def coverage(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ import polars.selectors as cs
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.kamel import shown_forms
+from factsweep.operators.metrics.belief.belief import CONFIDENCE
 from factsweep.operators.metrics.kamel import F1, METRICS, PRECISION, RECALL
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
 from factsweep.operators.metrics.pass_at_k import METRICS as PASS
@@ -17,7 +18,7 @@ from factsweep.operators.tables.shared.canvas import SERIES, Figure
 from factsweep.operators.tables.shared.numbers import DASH, decimal, percent
 from factsweep.operators.tables.shared.pivot import MEASURED, OTHER_FACTS, PUBLISHED
 
-SHOWN = (*METRICS, *PASS, CUT_SHARE, FLIP_RATE)
+SHOWN = (*METRICS, *CONFIDENCE, *PASS, CUT_SHARE, FLIP_RATE)
 _HEADINGS = headings((PRECISION, RECALL, F1))
 BASELINE = "most frequent answer"
 _PERCENT = percent(2)

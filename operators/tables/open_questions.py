@@ -21,7 +21,7 @@ _PARTS = "^(popularity|sample|answer_type)="
 
 def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     """One row per model, setting and variant, as texts; a grader has rows of its own."""
-    return _table(metrics.filter(pl.col("slice").is_null()), SETTING)
+    return _table(metrics.filter(pl.col("slice").is_null(), ~pivot.is_kind()), SETTING)
 
 
 def select_parts(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -302,14 +302,14 @@ def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) ->
 def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> ComparedRuns:
     paired, changes, counts = _by_relation(pair, unit, options)
     summed = compare(paired, seed=0, n_rounds=options.n_rounds)
-    comparison, table = summed, pair.first.benchmark_method.measure.calibration
-    if pair.method.ranked is not None and table is not None:  # metrics that are no sums over pairs
-        first_rows, second_rows = (
-            b.artifacts["matched"].read_all(table) for b in (pair.first, pair.second)
+    comparison, names_of_tables = summed, pair.first.benchmark_method.measure.confidences
+    if pair.method.ranked is not None and names_of_tables:  # metrics that are no sums over pairs
+        first_tables, second_tables = (
+            {name: b.artifacts["matched"].read_all(name) for name in names_of_tables}
+            for b in (pair.first, pair.second)
         )
-        comparison = pl.concat(
-            [summed, pair.method.ranked(first_rows, second_rows, options.n_rounds)]
-        )
+        ranked = pair.method.ranked(first_tables, second_tables, options.n_rounds)
+        comparison = pl.concat([summed, ranked])
     flip_rates = flip_rate(pair.first), flip_rate(pair.second)
     noise = max(rate or 0.0 for rate in flip_rates)
     limits = options.smallest_difference, options.alpha, options.min_facts

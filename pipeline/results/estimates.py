@@ -145,7 +145,7 @@ def _match_answers(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> 
     """The matched answers to the prompts of a budget, in the prompts' order."""
     method = run.benchmark.method
     inputs = branch.facts, branch.prompts, branch.answers
-    match = Match(method, *inputs, (), run.matching, branch.weights, n_sampled=0)
+    match = Match(method, *inputs, (), None, run.matching, branch.weights, n_sampled=0)
     matcher = match.matcher(facts)
     answers = answers_of_budget(branch.answers, chosen).rename({"prompt_id": "source_id"})
     tables, shards = [], chosen.shards("chosen")

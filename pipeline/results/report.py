@@ -62,7 +62,7 @@ PAGE = "index.html"
 _NOTHING: Record = MappingProxyType({})
 _ESTIMATES = "estimates"  # their folder in a report
 _REPLACED = (*ESTIMATES, "estimates.html", "variance.parquet")  # the last two: of earlier versions
-_WEIGHTED = ("bins",)  # tables whose numbers are means over `n` rows each
+_WEIGHTED = ("bins", "confidence_differences")  # whose numbers are means over `n` rows each
 _PER_SEED = ("seed", "repetition")
 
 

@@ -33,13 +33,17 @@ _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 @dataclass(frozen=True)
 class Match(ShardedStage):
-    """Compares answers with facts; `extra_outputs` are samples, or answers to empty prompts."""
+    """Compares answers with facts; `extra_outputs` are samples, or answers to empty prompts.
+
+    `repeated_answers` have log-probabilities; null where the method reads none.
+    """
 
     method: str
     facts: Artifact
     prompts: Artifact
     answers: Artifact
     extra_outputs: tuple[Artifact, ...]
+    repeated_answers: Artifact | None
     matching: Matching
     weights: Weights
     n_sampled: int
@@ -61,7 +65,9 @@ class Match(ShardedStage):
         if measure.reads_refusals:
             fields["refusals"] = list(self.matching.refusals)
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.extra_outputs)}
-        inputs = {self.answers.stage: self.answers.fingerprint, **blocks}
+        repeated = self.repeated_answers
+        again = {} if repeated is None else {repeated.stage: repeated.fingerprint}
+        inputs = {self.answers.stage: self.answers.fingerprint, **blocks, **again}
         return Recipe("matched", VERSION, fields, inputs)
 
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
@@ -76,8 +82,13 @@ class Match(ShardedStage):
             sizes = n_prompts(self.prompts)
             parts = {relation_id: sizes[relation_id] for relation_id in missing}
             sharing(partial(self._match, artifact), parts)
-        made_of = (self.facts, self.prompts, self.answers, *self.extra_outputs)
+        made_of = (self.facts, self.prompts, self.answers, *self._further)
         artifact.finish(tables, expected_shards=dict.fromkeys(tables, relations), made_of=made_of)
+
+    @property
+    def _further(self) -> tuple[Artifact, ...]:
+        """The further artifacts that are read: samples, and the repeated answers."""
+        return (*self.extra_outputs, *filter(None, (self.repeated_answers,)))
 
     def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
         ability = METHODS[self.method].ask.ability
@@ -94,7 +105,7 @@ class Match(ShardedStage):
             def publish(relation_id: str) -> None:
                 prompts = prompts_of(self.prompts, relation_id, _ASKED)
                 answers = answers_of(prompts, self.answers, relation_id, columns)
-                further_tables = further_rows(self.method, self.extra_outputs, relation_id)
+                further_tables = further_rows(self.method, self._further, relation_id)
                 for table, rows in matcher.result()(answers, further_tables).items():
                     artifact.write(table, relation_id, rows)
 
@@ -115,7 +126,8 @@ def further_rows(
 ) -> Mapping[str, pl.DataFrame]:
     """A relation's rows of each further table of a method; one row per sampled answer."""
     rows_by_table = {}
-    for table in METHODS[method].ask.ability.extra_tables:
+    ability = METHODS[method].ask.ability
+    for table in filter(None, (*ability.extra_tables, ability.repeat_table)):
         parts = [empty(table)]
         for artifact in artifacts:
             if artifact.stage == table:

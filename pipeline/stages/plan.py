@@ -288,10 +288,12 @@ def _branch(
         )
     further_artifacts = tuple(step.artifact for step in further_steps)
     inputs = (facts, prompts.artifact, answers.artifact)
-    match = Match(method, *inputs, further_artifacts, run.matching, weights, n_sampled)
-    matched = _step(run, match, prompts, answers, *further_steps)
     repeats = () if repeated_step is None else (repeated_step,)
     repeated = None if repeated_step is None else repeated_step.artifact
+    read_again = repeated if "confidences" in run.method.measure.matched else None
+    match = Match(method, *inputs, further_artifacts, read_again, run.matching, weights, n_sampled)
+    read_steps = repeats if read_again is not None else ()
+    matched = _step(run, match, prompts, answers, *further_steps, *read_steps)
     aggregate = Aggregate(
         method=method,
         model=run.model.name,

@@ -25,32 +25,43 @@ from factsweep.operators.metrics.belief.calibration import (
     BRIER,
     ECE,
     OVCONF,
-    auroc,
     brier_terms,
-    ece,
     ovconf_terms,
     ranked_rounds,
 )
+from factsweep.operators.metrics.belief.confidence_kinds import (
+    CLUSTERS,
+    N_CLUSTERS,
+    SEMANTIC_ENTROPY,
+    variant_of,
+)
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
+from factsweep.operators.metrics.belief.risk_coverage import AURC, AURC_EXCESS, PRR
 from factsweep.operators.metrics.shared.bootstrap import (
     BootstrapResult,
     Estimate,
     bootstrap_ratios,
     estimate,
 )
-from factsweep.operators.metrics.shared.rows import Counts, Row, metrics_of, parts, table
+from factsweep.operators.metrics.shared.rows import (
+    Counts,
+    Row,
+    count_answers,
+    metrics_of,
+    pair_terms,
+    parts,
+    table,
+)
 from factsweep.operators.schemas import empty
 
+CONFIDENCE = (OVCONF, ECE, BRIER, AUROC, AURC, AURC_EXCESS, PRR, SEMANTIC_ENTROPY, N_CLUSTERS)
 # In the order of their columns; those of other modules of this package come behind them.
 _LISTED = (
     ACC_AT_1,
     FLUCTUATION_RANGE,
     FLUCTUATION_SD,
     CONSIST,
-    OVCONF,
-    ECE,
-    BRIER,
-    AUROC,
+    *CONFIDENCE,
     ONE_WORD_RATIO,
     COVERAGE_MAXIMUM,
     COVERAGE_ORACLE,
@@ -129,26 +140,69 @@ def fluctuation_rows(
 
 
 def calibration_rows(
-    calibration: pl.DataFrame, counts: Counts, *, seed: int, n_rounds: int, n_bins: int
+    calibration: pl.DataFrame,
+    counts: Counts,
+    *,
+    seed: int,
+    n_rounds: int,
+    n_bins: int,
+    variant: str | None = None,
+    is_probability: bool = True,
 ) -> pl.DataFrame:
-    """The rows of the metrics of confidence (table ROWS).
+    """The rows of the metrics of confidence (table ROWS); of a mere order, those of its ranking.
 
-    ECE and AUROC have no interval where a pair has several prompts (encoder models): their rounds
-    would resample prompts.
+    Metrics that order the prompts have no interval where a pair has several (encoder models): their
+    rounds would resample prompts.
     """
-    draws = {"seed": seed, "n_rounds": n_rounds}
-    terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
-    ratios = bootstrap_ratios(terms, **draws)
+    rows: list[Row] = []
+    draws, bins_or_none = {"seed": seed, "n_rounds": n_rounds}, n_bins if is_probability else None
+    if is_probability:
+        terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
+        ratios = bootstrap_ratios(terms, **draws)
+        rows += counts.rows(OVCONF.name, ratios["ovconf"], variant)
+        rows.append(counts.row(BRIER.name, ratios["brier"].overall, variant=variant))
     if calibration["pair_id"].is_duplicated().any():
-        in_bins, ranked = Estimate(ece(calibration, n_bins)), Estimate(auroc(calibration))
-    else:
-        rounds = ranked_rounds(calibration, **draws, n_bins=n_bins)
-        in_bins, ranked = estimate(rounds["ece"]), estimate(rounds["auroc"])
-    return table(
-        [
-            *counts.rows(OVCONF.name, ratios["ovconf"]),
-            counts.row(BRIER.name, ratios["brier"].overall),
-            counts.row(ECE.name, in_bins),
-            counts.row(AUROC.name, ranked),
-        ]
-    )
+        draws["n_rounds"] = 0
+    rounds = ranked_rounds(calibration, **draws, n_bins=bins_or_none)
+    for name, values in rounds.items():
+        rows.append(counts.row(name, estimate(values), variant=variant))
+    return table(rows)
+
+
+def kind_rows(
+    confidences: pl.DataFrame,
+    n_failed_samples: pl.DataFrame | None,
+    *,
+    seed: int,
+    n_rounds: int,
+    n_bins: int,
+) -> pl.DataFrame:
+    """The rows of each kind of confidence but `samples` (table ROWS), from the table `confidences`.
+
+    `n_failed` counts the undefined confidences; of samples' clusters, prompts without samples.
+    """
+    draws, tables = {"seed": seed, "n_rounds": n_rounds}, [table([])]
+    for kind in confidences["kind"].unique().sort():
+        rows, is_entropy = confidences.filter(kind=kind), kind in CLUSTERS
+        defined = rows.drop_nulls("confidence")
+        undefined = rows.group_by("relation_id").agg(n_failed=pl.col("confidence").null_count())
+        counts = count_answers(defined, n_failed_samples if is_entropy else undefined)
+        tables.append(
+            calibration_rows(
+                defined,
+                counts,
+                **draws,
+                n_bins=n_bins,
+                variant=variant_of(kind),
+                is_probability=not is_entropy,
+            )
+        )
+        if is_entropy:
+            entropy, n_clusters = 0 - pl.col("confidence"), pl.col("n_clusters")
+            terms = {
+                SEMANTIC_ENTROPY.name: pair_terms(defined, entropy.sum(), pl.len()),
+                N_CLUSTERS.name: pair_terms(defined, n_clusters.sum(), pl.len()),
+            }
+            for name, bootstrapped in bootstrap_ratios(terms, **draws).items():
+                tables.append(table(counts.rows(name, bootstrapped, variant_of(kind))))
+    return pl.concat(tables)

@@ -4,10 +4,13 @@ All functions take a table with one row per sampled prompt: relation_id, pair_id
 confidence (0 to 1) and correct.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 
 from factsweep.operators.matching.lemmas import matches
+from factsweep.operators.metrics.belief.risk_coverage import RiskRounds, group_sums, risk_rounds
 from factsweep.operators.metrics.shared.bootstrap import (
     FloatArray,
     IntArray,
@@ -121,8 +124,8 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
     """Compute the AUROC of each row of `weights`; NaN where a row lacks right or wrong answers."""
     right = ordered["correct"].to_numpy()
     starts = np.flatnonzero(np.diff(ordered["confidence"].to_numpy(), prepend=np.inf))
-    n_right = _group_sums(weights * right, starts)
-    n_wrong = _group_sums(weights * ~right, starts)
+    n_right = group_sums(weights * right, starts)
+    n_wrong = group_sums(weights * ~right, starts)
     n_wrong_below = n_wrong.sum(axis=1, keepdims=True) - n_wrong.cumsum(axis=1)
     wins = (n_right * (n_wrong_below + n_wrong / 2)).sum(axis=1)
     comparisons = n_right.sum(axis=1) * n_wrong.sum(axis=1)
@@ -131,36 +134,37 @@ def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
     return values
 
 
-def ranked_rounds(
-    calibration: pl.DataFrame, seed: int, n_rounds: int, n_bins: int
-) -> dict[str, FloatArray]:
-    """`ece` and `auroc` in each round, which both take of the same prompts.
+RANKINGS = ("auroc", *RiskRounds._fields)
 
-    For ECE a round sorts the prompts that it took and cuts them into bins again; AUROC is NaN in
-    rounds without any right or any wrong answer.
+
+def ranked_rounds(
+    calibration: pl.DataFrame, seed: int, n_rounds: int, n_bins: int | None
+) -> dict[str, FloatArray]:
+    """RANKINGS, and `ece` with `n_bins`, in each round; all take the same prompts.
+
+    For ECE a round sorts the prompts that it took and cuts them into bins again; AUROC and PRR are
+    NaN in rounds without any right or any wrong answer.
     """
+    names = RANKINGS if n_bins is None else ("ece", *RANKINGS)
     if calibration.is_empty():
-        return dict.fromkeys(("ece", "auroc"), np.full(1, np.nan))
+        return dict.fromkeys(names, np.full(1, np.nan))
     ids = ("relation_id", "pair_id", "prompt_id")
     rows = calibration.with_columns(pl.col(ids).cast(pl.String)).sort(ids).with_row_index("unit")
     weights = np.hstack(list(relation_weights(rows, seed, n_rounds).values()))
     ordered = by_confidence(rows)
     units = ordered["unit"].to_numpy()
     blocks = np.array_split(weights, -(-weights.size // _CELLS_PER_BLOCK))
-    values = [
-        (ece_rounds(ordered, round_weights, n_bins), auroc_rounds(ordered, round_weights))
-        for round_weights in (block[:, units] for block in blocks)
-    ]
-    return dict(zip(("ece", "auroc"), map(np.concatenate, zip(*values, strict=True)), strict=True))
+    values = []
+    for round_weights in (block[:, units] for block in blocks if block.size):
+        of_bins = [] if n_bins is None else [ece_rounds(ordered, round_weights, n_bins)]
+        rankings = auroc_rounds(ordered, round_weights), *risk_rounds(ordered, round_weights)
+        values.append([*of_bins, *rankings])
+    return dict(zip(names, map(np.concatenate, zip(*values, strict=True)), strict=True))
 
 
 def _bin_index(n: int, n_bins: int) -> IntArray:
     """The bin, from 0, of each position of n sorted prompts."""
     return np.arange(n) * min(n_bins, n) // max(n, 1)
-
-
-def _group_sums(values: IntArray, starts: IntArray) -> IntArray:
-    return np.add.reduceat(values, starts, axis=1) if starts.size else values
 
 
 OVCONF = Metric(
@@ -178,7 +182,11 @@ AUROC = Metric(
 )
 
 
-def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
+# Whether two columns of keys match, row by row.
+Match = Callable[[pl.Expr, pl.Expr], pl.Expr]
+
+
+def confidence(greedy: pl.DataFrame, samples: pl.DataFrame, match: Match = matches) -> pl.DataFrame:
     r"""Give each sampled prompt the share (0 to 1) of its samples that match its greedy answer.
 
     `greedy` has one row per prompt, `samples` one per sampled answer: prompt_id, key (null: empty).
@@ -193,7 +201,7 @@ def confidence(greedy: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     """
     counts = samples.group_by("prompt_id", "key").agg(n=pl.len())
     answered = counts.join(greedy.select("prompt_id", greedy="key"), on="prompt_id")
-    agreeing = pl.col("n").filter(matches(pl.col("key"), pl.col("greedy"))).sum()
+    agreeing = pl.col("n").filter(match(pl.col("key"), pl.col("greedy"))).sum()
     share = (agreeing / pl.sum("n")).alias("confidence")
     return answered.group_by("prompt_id").agg(share).sort("prompt_id")
 

@@ -69,7 +69,7 @@ def compare_ranked(
     n_bins: int = 10,
     unit: Unit = "prompt",
 ) -> pl.DataFrame:
-    """Compare `ece` and `auroc` over everything: two rows of COMPARISON.
+    """Compare `ece` and RANKINGS over everything: one row of COMPARISON per metric.
 
     They order the prompts and are no sums over pairs, so they have an interval but neither test nor
     design effect. Prompts with a confidence in both runs count, or all of the facts of both
@@ -112,7 +112,7 @@ def adjust_p_values(
 
     That p is not adjusted. The further metrics over all are a family of their own (`holm`), and
     those that decide a verdict (`decides`) another: metrics that decide nothing would weaken their
-    tests. The relations of each metric are a family, too.
+    tests. The relations of each metric are a family, too, and so is each other kind of confidence.
 
     >>> rows = pl.DataFrame({"metric": ["acc_at_1", "consist", "brier"], "relation_id": [None] * 3,
     ...     "p": [0.03, 0.02, 0.5]}, schema_overrides={"relation_id": pl.String})
@@ -120,7 +120,8 @@ def adjust_p_values(
     [None, 0.04, 0.5]
     """
     metric, is_overall = pl.col("metric"), pl.col("relation_id").is_null()
-    family = pl.when(~is_overall).then(metric), is_overall & metric.is_in(list(decides))
+    kind = metric.str.extract(" (confidence=.*)")
+    family = pl.when(~is_overall).then(metric), is_overall & metric.is_in(list(decides)), kind
     is_main = is_overall & (metric == main_metric)
     p_holm = holm(pl.when(~is_main).then("p")).over(family)
     return comparison.with_columns(p_holm=p_holm)

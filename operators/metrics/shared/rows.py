@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 from typing import Literal, NamedTuple
 
 import polars as pl
+from polars import selectors as cs
 
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
@@ -20,6 +21,7 @@ ROWS = columns("metrics", *SETTING[:3])
 TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")
 _ROWS = pl.len()
 _N_DECILES = 10
+_ENDS = ("ci_low", "ci_high")
 
 
 class Row(NamedTuple):
@@ -216,7 +218,7 @@ def over_seeds(metrics: Sequence[pl.DataFrame]) -> pl.DataFrame:
     is_single = pl.len() == 1
     summary = rows.group_by(PLACE, maintain_order=True).agg(
         pl.mean("value"),
-        *(pl.when(is_single).then(pl.first(name)).alias(name) for name in ("ci_low", "ci_high")),
+        *(pl.when(is_single).then(pl.first(name)).alias(name) for name in _ENDS),
         pl.min("n"),
         pl.max("n_failed"),
         sd=pl.std("value"),
@@ -230,9 +232,11 @@ def mean_over_seeds(tables: Sequence[pl.DataFrame], *, weight: str | None = None
     """The rows of several seeds' tables with the mean of each number; the other columns name a row.
 
     Floating-point numbers are averaged, by the integers of the column `weight` if given, which are
-    summed.
+    summed. Intervals (ci_low, ci_high) of several seeds are null.
     """
     rows = pl.concat(tables)
+    if len(tables) > 1:
+        rows = rows.with_columns(cs.by_name(_ENDS, require_all=False) * pl.lit(None, pl.Float64))
     numbers = [name for name, dtype in rows.schema.items() if dtype.is_float()]
     keys = [name for name in rows.columns if name not in (*numbers, weight)]
     if weight is None:

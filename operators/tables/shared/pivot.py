@@ -193,10 +193,13 @@ def card(
 ) -> pl.DataFrame:
     """The metrics of `shown` that have a title, over everything, with intervals or seeds.
 
-    Variants whose name is in `row_variants` have rows of their own, the others columns.
+    Variants whose name is in `row_variants` have rows of their own, the others columns; the kinds
+    of confidence have a table of their own instead.
     """
     titles, numbers = headings(shown), numbers_of(shown, number)
-    overall = metrics.filter(pl.col("slice").is_null(), pl.col("metric").is_in(list(titles)))
+    overall = metrics.filter(
+        pl.col("slice").is_null(), ~is_kind(), pl.col("metric").is_in(list(titles))
+    )
     parts = pl.col("variant").fill_null("").str.split(",")
     is_own = pl.element().str.split("=").list.first().is_in(list(row_variants))
     in_row, in_column = (parts.list.filter(part).list.join(",") for part in (is_own, ~is_own))
@@ -208,6 +211,11 @@ def card(
         number=pl.concat_str(value, interval, spread(overall, number)),
     )
     return rows.pivot("setting", index="metric", values="number", maintain_order=True)
+
+
+def is_kind() -> pl.Expr:
+    """Whether a row is of another kind of confidence than the benchmark's own, by its variant."""
+    return pl.col("variant").str.contains("confidence=").fill_null(value=False)
 
 
 class ModelSetting(NamedTuple):

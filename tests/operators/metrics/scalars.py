@@ -34,6 +34,36 @@ ovconf = _of(ovconf_terms)
 brier = _of(brier_terms)
 
 
+def naive_aurc(calibration: pl.DataFrame) -> float:
+    """The mean risk over coverages: each answer of a tie is as wrong as the tie."""
+    tied = pl.col("correct").mean().over("confidence")
+    rows = calibration.with_columns(risk=1 - tied).sort("confidence", descending=True)
+    risks = (rows["risk"].cum_sum() / pl.int_range(1, rows.height + 1, eager=True)).to_list()
+    return sum(risks) / len(risks)
+
+
+def naive_excess(calibration: pl.DataFrame) -> float:
+    """AURC minus that of the best order."""
+    best = calibration.with_columns(confidence=pl.col("correct").cast(pl.Float64))
+    return naive_aurc(calibration) - naive_aurc(best)
+
+
+def naive_prr(calibration: pl.DataFrame) -> float | None:
+    """1 for the best order, 0 for chance; None without right or without wrong answers."""
+    if calibration["correct"].n_unique() < 2:
+        return None
+    chance = 1 - calibration["correct"].mean()  # type: ignore[operator]
+    best = naive_aurc(calibration) - naive_excess(calibration)
+    return (chance - naive_aurc(calibration)) / (chance - best)
+
+
+RANKED: dict[str, Metric] = {
+    "aurc": lambda rows: naive_aurc(rows) if len(rows) else None,
+    "aurc_excess": lambda rows: naive_excess(rows) if len(rows) else None,
+    "prr": naive_prr,
+}
+
+
 def match(a: Key, b: Key) -> bool:
     """Whether one key contains the other."""
     return a is not None and b is not None and (a in b or b in a)

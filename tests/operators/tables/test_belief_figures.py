@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.methods.belief_report import calibration
+from factsweep.operators.methods.belief_report import confidence_figures
 from factsweep.operators.tables.belief import (
     calibration_figure,
     coverage,
@@ -61,7 +61,8 @@ def test_calibration_lowest_of_a_column_and_first_of_a_row_are_labelled(n_panels
 def test_calibration_variants_of_a_setting_are_lines_of_their_own() -> None:
     setting = {"model": "m", "setting": "4-template", "mean_confidence": 0.5, "mean_accuracy": 0.5}
     rows = [{**setting, "variant": variant} for variant in (None, "templates=manual")]
-    (axes,) = calibration(pl.DataFrame(rows))["calibration"].axes
+    in_bins = pl.DataFrame([{**row, "bin": 1, "n": 2} for row in rows])
+    (axes,) = confidence_figures(in_bins)["calibration"].axes
     labels = [line.get_label() for line in axes.lines[1:]]
     assert labels == ["4-template", "4-template templates=manual"]
 

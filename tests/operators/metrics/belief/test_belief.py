@@ -14,6 +14,7 @@ from factsweep.operators.metrics.shared.rows import ROWS
 from factsweep.operators.schemas import empty
 from tests.operators.metrics.scalars import (
     NONE_FAILED,
+    RANKED,
     Tables,
     acc_at_1,
     brier,
@@ -35,7 +36,7 @@ GREEDY = {
     "coverage_maximum": coverage_maximum,
     "coverage_oracle": coverage_oracle,
 }
-SAMPLED = {"ovconf": ovconf, "ece": ece, "brier": brier, "auroc": auroc}
+SAMPLED = {"ovconf": ovconf, "ece": ece, "brier": brier, "auroc": auroc, **RANKED}
 
 
 def table(
@@ -44,7 +45,8 @@ def table(
     n_failed: pl.DataFrame = NONE_FAILED,
     n_failed_samples: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    tables = {"answers": answers, "calibration": empty("calibration")}
+    tables = {"answers": answers}
+    tables |= {name: empty(name) for name in ("calibration", "confidences")}
     if calibration is not None:
         tables["calibration"] = calibration
         n_failed_samples = NONE_FAILED if n_failed_samples is None else n_failed_samples

@@ -34,7 +34,9 @@ from factsweep.operators.metrics.comparing.paired import (
 from factsweep.operators.metrics.shared.bootstrap import estimate, weight_blocks
 from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
-from tests.operators.metrics.scalars import Tables, named
+from tests.operators.metrics.scalars import RANKED, Tables, named
+
+METRICS = (ece, auroc, *RANKED.values())
 
 
 def paired(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
@@ -132,7 +134,7 @@ def test_compare_ranked_any_runs_equals_the_metrics(
     shared = first.join(second, on="prompt_id", how="semi")
     comparison = compare_ranked(first, second, seed=1, n_rounds=10)
     assert comparison.schema == COMPARISON
-    for row, metric in zip(comparison.iter_rows(named=True), (ece, auroc), strict=True):
+    for row, metric in zip(comparison.iter_rows(named=True), METRICS, strict=True):
         before, after = metric(shared), metric(second)
         assert (row["first"], row["second"]) == (pytest.approx(before), pytest.approx(after))
         undefined = before is None or after is None
@@ -156,14 +158,14 @@ def test_compare_ranked_rounds_are_the_metrics_of_resamples_by_prompt_and_by_fac
     resamples = [np.repeat(np.arange(24), weights) for weights in np.hstack(by_relation)]
     draws = {"seed": 1, "n_rounds": 40, "n_bins": 4}
     by_prompt = compare_ranked(first, second, **draws)
-    metrics = (lambda rows: ece(rows, 4), auroc)
+    metrics = (lambda rows: ece(rows, 4), *METRICS[1:])
     for row, metric in zip(by_prompt.iter_rows(named=True), metrics, strict=True):
         rounds = [metric(second[resample]) - metric(first[resample]) for resample in resamples]
         expected = estimate(np.array(rounds))
         assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx(expected)
     renamed = second.with_columns(pl.col("prompt_id") + "!")  # the same facts by other prompts
     by_fact = compare_ranked(first, renamed, **draws, unit="fact")
-    assert by_fact["n_pairs"].to_list() == [24, 24]
+    assert by_fact["n_pairs"].to_list() == [24] * len(METRICS)
     assert by_fact.drop("n_prompts").equals(by_prompt.drop("n_prompts"))
 
 
@@ -171,8 +173,8 @@ def test_compare_ranked_several_prompts_a_pair_have_no_interval() -> None:
     prompts = {"prompt_id": ["p", "q"], "relation_id": ["P1"] * 2, "pair_id": ["t"] * 2}
     run = pl.DataFrame({**prompts, "confidence": [0.5, 1.0], "correct": [True, False]})
     comparison = compare_ranked(run, run, seed=1)
-    assert comparison["difference"].to_list() == [0, 0]
-    assert comparison["ci_low"].to_list() == [None, None]
+    assert comparison["difference"].to_list() == [0] * len(METRICS)
+    assert comparison["ci_low"].null_count() == len(METRICS)
 
 
 @given(data=st.data())
