@@ -104,6 +104,8 @@ def test_kamel_report_has_the_papers_tables_and_figures(
     tables = {path.stem for path in (folder / "tables").glob("*.md")}
     assert tables >= {"overview", "headline", "relations", "extremes", "lama", "years"}
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        f"{name}.{kind}" for name in ("cardinality", "kind") for kind in ("png", "svg")
+        f"{name}.{kind}"
+        for name in ("cardinality", "kind", "calibration", "risk-coverage")
+        for kind in ("png", "svg")
     }
     assert "most frequent answer" in (folder / "tables" / "headline.md").read_text()

@@ -95,8 +95,8 @@ def test_report_is_written_again_and_keeps_when_the_run_began_and_its_cost(
 def test_report_of_another_run_of_that_name_leaves_no_table_of_the_first(
     small_settings: Settings, compute_here: Compute
 ) -> None:
-    fewer = "decoding.samples.n_prompts=0"
-    for overrides in ((), (fewer,)):
+    fewer = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+    for overrides in ((), fewer):
         plan = compute_here(small_settings("run_name=mine", "prompt=zero-shot", *overrides))
         report.write(plan, {"total": 0}, read_earlier(Store(plan.run.folder)))
         top = Path(plan.run.results) / "mine"
