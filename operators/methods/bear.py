@@ -7,6 +7,7 @@ import polars as pl
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import method
 from factsweep.operators.metrics.bear import METRICS, bear, predict
+from factsweep.operators.metrics.belief.knowledge_state import evidence
 from factsweep.operators.prompts.answer_space import AnswerSpace, expand
 from factsweep.operators.schemas import columns
 from factsweep.operators.tables import bear as tables
@@ -25,8 +26,11 @@ def _match(answers: pl.DataFrame, _extra: method.Tables) -> method.Tables:
 def _condense(
     matched: method.Tables, _again: pl.DataFrame, facts: Facts, _options: method.Rounds
 ) -> method.Tables:
-    spaces = facts.extra_tables["answer_spaces"]
-    return {"predicted": predict(matched["answer_scores"], facts.pairs, spaces)}
+    return {"predicted": _predict(matched, facts)}
+
+
+def _predict(matched: method.Tables, facts: Facts) -> pl.DataFrame:
+    return predict(matched["answer_scores"], facts.pairs, facts.extra_tables["answer_spaces"])
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -64,4 +68,7 @@ METHOD = method.Method(
         metrics=METRICS,
     ),
     show=method.Show("bear", _report, tables.card),
+    evidence=lambda tables, facts: evidence(
+        _predict(tables, facts).rename({"is_right": "correct"})
+    ),
 )

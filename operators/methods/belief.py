@@ -217,13 +217,15 @@ def _compare_terms(
     return pl.concat(parts)
 
 
+def fact_evidence(tables: method.Tables, _facts: Facts) -> pl.DataFrame:
+    """A run's evidence on each fact of a relation (columns: EVIDENCE)."""
+    return evidence(tables["answers"], tables.get("sampled"), tables["calibration"])
+
+
 def build_compare(by: By) -> method.Compare:
     """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
     return method.Compare(
         terms=partial(_compare_terms, by=by),
-        evidence=lambda tables: evidence(
-            tables["answers"], tables.get("sampled"), tables["calibration"]
-        ),
         ranked=_compare_confidences,
     )
 
@@ -263,4 +265,5 @@ METHOD = method.Method(
     ),
     show=method.Show("belief", report, card, digest),
     compare=build_compare("match"),
+    evidence=fact_evidence,
 )

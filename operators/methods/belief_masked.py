@@ -151,4 +151,5 @@ METHOD = Method(
     ),
     show=Show("belief", report, card, digest),
     compare=belief.build_compare("equality"),
+    evidence=belief.fact_evidence,
 )

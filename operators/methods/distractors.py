@@ -199,8 +199,8 @@ METHOD = method.Method(
     compare=method.Compare(
         terms=lambda first, second, unit, _robust_share: paired_preferences(
             first["preferred"], second["preferred"], unit=unit
-        ),
-        # A fact is right after a cloze where its answer beats all distractors.
-        evidence=lambda tables: evidence(mark_known(tables["preferred"])),
+        )
     ),
+    # A fact is right after a cloze where its answer beats all distractors.
+    evidence=lambda tables, _facts: evidence(mark_known(tables["preferred"])),
 )

@@ -21,7 +21,7 @@ from factsweep.operators.methods.belief import (
 from factsweep.operators.methods.belief_report import confidence_report
 from factsweep.operators.metrics.belief.calibration import confidence
 from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
-from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
+from factsweep.operators.metrics.belief.knowledge_state import count_right_samples, evidence
 from factsweep.operators.metrics.kamel import (
     add_set_keys,
     asked_queries,
@@ -158,4 +158,7 @@ METHOD = method.Method(
         sampling=method.Sampling(_estimate, targets=("precision", "recall", "f1")),
     ),
     show=method.Show("kamel", _report, tables.card, _digest),
+    evidence=lambda tables, facts: evidence(
+        mark_complete(tables["given"], facts.pairs), tables.get("sampled")
+    ),
 )

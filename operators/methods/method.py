@@ -357,23 +357,26 @@ class Compare:
     All functions read matched tables (`Measure.matched`, by name) of two runs. `terms` gives the
     terms of one relation's pairs in both (columns: `operators.metrics.comparing.paired.PAIRED`),
     from the prompts of both or, where facts are paired, from each run's prompts of the facts of
-    both; a fact is robustly known from the given share of right prompts. `evidence` gives a run's
-    evidence on each fact of a relation (columns:
-    `operators.metrics.belief.knowledge_state.EVIDENCE`). `ranked` gives rows of
+    both; a fact is robustly known from the given share of right prompts. `ranked` gives rows of
     `operators.metrics.comparing.comparison.COMPARISON` over everything, from the whole tables
     `Measure.confidences` of both and a number of rounds; null: all metrics are sums over pairs.
     """
 
     terms: Callable[[Tables, Tables, Unit, float], pl.DataFrame]
-    evidence: Callable[[Tables], pl.DataFrame]
     ranked: Callable[[Tables, Tables, int], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True)
 class Method:
-    """A benchmark's own way to ask, to measure, to show, and, if it can, to compare two runs."""
+    """A benchmark's own way to ask, to measure, to show, and, if it can, to compare two runs.
+
+    `evidence` gives a run's evidence on each fact of a relation (columns:
+    `operators.metrics.belief.knowledge_state.EVIDENCE`) from its matched tables and the facts;
+    null: its answers are not right or wrong by themselves.
+    """
 
     ask: Ask
     measure: Measure
     show: Show
     compare: Compare | None = None
+    evidence: Callable[[Tables, Facts], pl.DataFrame] | None = None

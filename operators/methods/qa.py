@@ -214,4 +214,5 @@ METHOD = method.Method(
     ),
     show=method.Show("qa", _report, tables.card, digest),
     compare=belief.build_compare(_BY),
+    evidence=belief.fact_evidence,
 )

@@ -56,14 +56,16 @@ def gained_and_lost(
     return rows.select(known=metric, relation=relation, **counts, **difference())
 
 
-def moves_table(counts: pl.DataFrame, relation: str | None = None) -> pl.DataFrame:
+def moves_table(
+    counts: pl.DataFrame, relation: str | None = None, *, states: Sequence[str] = STATES
+) -> pl.DataFrame:
     """The facts that went from each state (rows) to each (columns); null relation: all."""
     rows = counts.filter(pl.col("relation_id").eq_missing(pl.lit(relation, pl.String)))
     n_by_move = {(old, new): n for _, old, new, n in rows.iter_rows()}
-    columns = {new: [n_by_move.get((old, new), 0) for old in STATES] for new in STATES}
-    types = dict.fromkeys(STATES, pl.Int64)
-    table = pl.DataFrame({"before": STATES, **columns}, schema_overrides=types)
-    return table.with_columns(all=pl.sum_horizontal(STATES))
+    columns = {new: [n_by_move.get((old, new), 0) for old in states] for new in states}
+    types = dict.fromkeys(states, pl.Int64)
+    table = pl.DataFrame({"before": states, **columns}, schema_overrides=types)
+    return table.with_columns(all=pl.sum_horizontal(states))
 
 
 def changed_facts(

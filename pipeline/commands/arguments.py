@@ -25,6 +25,13 @@ _MAX_CHOICES = 24  # of a group in a help text
 _MAX_WORD = 24  # a longer word, such as the name of a run, may continue on the next line
 # An interval is one word: its ends stay on one line.
 _ENDS, _GLUE = re.compile(r"(?<=\d) to (?=[-+]?\.?\d)"), "\ue000"
+
+
+def is_override(word: str) -> bool:
+    """Whether an argument is key=value, and not the name of something."""
+    return _OVERRIDE.match(word) is not None
+
+
 Keys = Sequence[str] | Callable[[], Sequence[str]] | None
 
 
@@ -51,8 +58,8 @@ class Signature:
         Raises:
             InputError: a word or key is unknown or missing.
         """
-        words = [word for word in args.words if not _OVERRIDE.match(word)]
-        overrides = [word for word in args.words if _OVERRIDE.match(word)]
+        words = [word for word in args.words if not is_override(word)]
+        overrides = [word for word in args.words if is_override(word)]
         args.overrides = [override.removeprefix(self.group) for override in overrides]
         see = f"see factsweep {verb} --help"
         if len(words) < len(self.words):

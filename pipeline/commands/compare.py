@@ -4,10 +4,12 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from factsweep.operators.errors import InputError
 from factsweep.pipeline.commands.arguments import (
     PLACES,
     Parser,
     fit_to_terminal,
+    is_override,
     other_overrides,
     places,
 )
@@ -145,12 +147,18 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
     report = verbs.add_parser(
         "report",
         description="combine the tables and figures of past runs",
-        examples=["factsweep report", "factsweep report demo other results=/srv/results"],
+        examples=[
+            "factsweep report",
+            "factsweep report demo other results=/srv/results",
+            "factsweep report --profile zero-shot 4-shot samples bear",
+        ],
     )
     report.take(rest="runs", about="RUNS are names of runs; default all.", run=_report)
-    report.add_argument("--out", help="where to write; default results/report")
+    report.add_argument("--out", help="where to write; default results/report (or profile)")
     report.add_argument("--parser", help="a spaCy pipeline: syntax, in the papers' Table 8")
     report.add_argument("--encoder", help="a sentence encoder, folder or id: semantics, there")
+    profile = "by which of these runs of one model each fact is found; again for another model"
+    report.add_argument("--profile", nargs="+", action="append", metavar="RUN", help=profile)
     export = verbs.add_parser(
         "export",
         description="write the metrics of a past run for other tools",
@@ -188,11 +196,32 @@ def _report(args: argparse.Namespace) -> int:
     from factsweep.pipeline.inputs.describe import open_measures
     from factsweep.pipeline.results.report import report
 
+    if args.profile is not None:
+        return _profile(args)
     results = places(args)["results"]
     out = args.out or below(results, "report")
     with open_measures(args.parser, args.encoder) as (parse, encode):
         for line in report(args.runs, results, out, parse=parse, encode=encode):
             print(line)
+    return 0
+
+
+def _profile(args: argparse.Namespace) -> int:
+    from factsweep.operators.wording import safe_names
+    from factsweep.pipeline.config.folders import below
+    from factsweep.pipeline.results.profile import report_profile
+
+    # An option takes all words behind it, overrides, too.
+    groups = [[word for word in group if not is_override(word)] for group in args.profile]
+    args.words += [word for group in args.profile for word in group if is_override(word)]
+    args.command.signature.fill(args, args.command.verb)
+    if args.runs or not all(groups):
+        raise InputError("--profile takes the runs behind it, at least one: --profile A B C.")
+    for name in (name for group in groups for name in group):
+        safe_names.check_run(name.partition(":")[0])
+    results = places(args)["results"]
+    for line in report_profile(groups, results, args.out or below(results, "profile")):
+        print(fit_to_terminal(line))
     return 0
 
 

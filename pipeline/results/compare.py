@@ -300,7 +300,8 @@ def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) ->
 
 @single_threaded_blas()
 def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> ComparedRuns:
-    paired, changes, counts = _by_relation(pair, unit, options)
+    facts = pair.first.facts
+    paired, changes, counts = _by_relation(pair, facts, unit, options)
     summed = compare(paired, seed=0, n_rounds=options.n_rounds)
     comparison, names_of_tables = summed, pair.first.benchmark_method.measure.confidences
     if pair.method.ranked is not None and names_of_tables:  # metrics that are no sums over pairs
@@ -318,7 +319,6 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     decides = (main,) if options.decides is None else options.decides
     comparison = adjust_p_values(comparison, main, decides)
     deciding = comparison.filter(pl.col("metric").is_in(list(decides)))
-    facts = pair.first.facts
     labels = facts.labels
     names = [f"{name} (!)" if pair.departures else name for name in pair.names]
     sentence = counts.sentence(unit)
@@ -364,7 +364,7 @@ def _with_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFram
 
 
 def _by_relation(
-    pair: Pair, unit: Unit, options: Comparison
+    pair: Pair, facts: Facts, unit: Unit, options: Comparison
 ) -> tuple[pl.DataFrame, pl.DataFrame, SharedCounts]:
     """The paired terms, the changes of state and the counts, one relation at a time."""
     thresholds = Thresholds(options.robust_share, options.min_right_samples, options.confident)
@@ -377,8 +377,8 @@ def _by_relation(
         rows: tuple[pl.DataFrame, pl.DataFrame] = first[answers], second[answers]
         if unit == "prompt":
             rows = in_both(*rows, unit)
-        first_evidence = method.evidence({**first, answers: rows[0]})
-        second_evidence = method.evidence({**second, answers: rows[1]})
+        first_evidence = pair.first.evidence({**first, answers: rows[0]}, facts)
+        second_evidence = pair.second.evidence({**second, answers: rows[1]}, facts)
         changes.append(state_changes(first_evidence, second_evidence, thresholds))
     own_relations = [sorted({*branch.relations} - {*pair.relations}) for branch in branches]
     own_rows = [

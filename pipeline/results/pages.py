@@ -1,15 +1,17 @@
 """Pages: one HTML file of a run or of several, from their metrics, answers and records."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods.method import PREFER, SCORE, Digest, Report, Result
+from factsweep.operators.metrics.comparing.profile import SAYS
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.pages import fact_browser, page
 from factsweep.operators.pages.fact_browser import EXAMPLES, SettingAnswers
@@ -41,6 +43,7 @@ _MAX_SETTINGS = 24
 _MAX_SHARDS = 8  # of a relation are read for prompts in full, evenly spread
 _COMPARISONS = "effects"  # the table with a section of its own
 _FIELDS = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
+_NO_KINDS: Mapping[str, str] = MappingProxyType({})
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 _CONTEXT = pl.col("context_id"), pl.col("text").alias("context")
 
@@ -65,7 +68,7 @@ def results_page(
         limits = list(fact_browser.limits(encoded))
         if len(branches) > _MAX_SETTINGS:
             limits.append(f"the first {_MAX_SETTINGS} of {len(branches)} models and settings")
-        browser = {"payload": encoded.payload, "n_facts": encoded.n_facts, "left_out": limits}
+        browser = _describe_browser(encoded, limits)
     figures, left_out = list[Drawing](), []
     for name, plot in report.figures.items():
         candidate = drawing(plot, name, _title(report, name))
@@ -101,6 +104,64 @@ def results_page(
         runs=list(_runs(branches)),
     )
     return html.encode()
+
+
+def profile_page(
+    facts: Facts,
+    answers: Mapping[str, tuple[PastBranch, pl.DataFrame]],
+    kinds: Mapping[str, str],
+    report: Report,
+    notes: Sequence[str],
+) -> bytes:
+    """The page of a profile: its tables and figure, and the facts by kind.
+
+    `answers` has each run by label, with its pair_id of each `fact`; `kinds` the kind of each.
+    """
+    settings = [
+        _rename_pairs(setting, label, joined)
+        for label, (branch, joined) in answers.items()
+        for setting in _answers([branch], branch.facts)[0]
+    ]
+    browser = None
+    if settings:
+        encoded = fact_browser.encode_facts(facts, settings, most_bytes=_FACT_BYTES, kinds=kinds)
+        browser = _describe_browser(encoded, list(fact_browser.limits(encoded)), kinds)
+    branches = [branch for branch, _ in answers.values()]
+    models = ", ".join(dict.fromkeys(branch.model for branch in branches))
+    content = {
+        "title": f"What {models} knows, fact by fact",
+        "lead": f"{count(len(kinds), 'fact')}, joined from {', '.join(answers)}.",
+        "warnings": notes,
+        "main_metric": "Facts by kind",
+        "terms": {kind: page.Term(kind, says, "", "") for kind, says in SAYS.items()},
+        "headline": grid(report.tables["kinds"], "kinds", _title(report, "kinds")),
+        "figures": [drawing(f, name, _title(report, name)) for name, f in report.figures.items()],
+        "browser": browser,
+        "tables": [grid(t, name, _title(report, name)) for name, t in report.tables.items()],
+        "runs": list(_runs(branches)),
+    }
+    empty = dict.fromkeys(("tiles", "templates", "left_out"), ())
+    nothing = dict.fromkeys(("published", "comparisons", "heat_map"))
+    return page.render("page.html", **empty, **nothing, **content).encode()
+
+
+def _rename_pairs(setting: SettingAnswers, label: str, joined: pl.DataFrame) -> SettingAnswers:
+    """The answers of a run, under its label and the pair ids of the facts that they are about."""
+
+    def rename(rows: pl.DataFrame) -> pl.DataFrame:
+        rows = rows.join(joined, on="pair_id", maintain_order="left")
+        return rows.with_columns(pair_id="fact").drop("fact")
+
+    facts = rename(setting.facts).unique("pair_id", keep="first", maintain_order=True)
+    return SettingAnswers(label, facts, rename(setting.replies), rename(setting.examples))
+
+
+def _describe_browser(
+    encoded: fact_browser.Payload, limits: Sequence[str], kinds: Mapping[str, str] = _NO_KINDS
+) -> dict[str, Any]:
+    names = sorted(set(kinds.values()))
+    n_facts = encoded.n_facts
+    return {"payload": encoded.payload, "n_facts": n_facts, "left_out": limits, "kinds": names}
 
 
 def _title(report: Report, name: str) -> str:

@@ -102,6 +102,20 @@ class PastBranch:
             if relation_id in artifact.shards(table)
         }
 
+    def evidence(self, matched: Mapping[str, pl.DataFrame], facts: Facts) -> pl.DataFrame:
+        """Its evidence on each fact of a relation (columns: EVIDENCE), from its matched tables.
+
+        Raises:
+            InputError: its benchmark has none.
+        """
+        evidence = self.benchmark_method.evidence
+        if evidence is None:
+            raise InputError(
+                f"{self.run} measured {self.benchmark}, whose answers are not right or wrong by "
+                "themselves; leave it out."
+            )
+        return evidence(matched, facts)
+
     def __str__(self) -> str:
         return f"{self.model}, {self.setting} on {self.benchmark}"
 

@@ -15,6 +15,7 @@ from factsweep.operators.methods.method import FILL
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import costs
+from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.results import past_runs, report, run_record
 from factsweep.pipeline.results.run_record import PROGRESS
@@ -160,10 +161,11 @@ def _sample_until(
 
         look, is_made = _settle(look_plan, make, sentences, _begin_use(look_plan), read)
         is_new |= is_made
-        for sentence in look.sentences:
+        end = (f"samples.until={samples.until} is reached.",) if look.is_met else ()
+        for sentence in (*look.sentences, *end):
             LOG.info("%s", sentence)
+            logs.note(sentence)
         if look.is_met:
-            LOG.info("samples.until=%s is reached.", samples.until)
             return look_plan, is_new
     most = "samples.until=%s is not reached with decoding.samples.n_answers=%d, the most."
     LOG.warning(most, samples.until, samples.n_answers)

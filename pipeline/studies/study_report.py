@@ -139,6 +139,7 @@ def _evidence(branches: Branches) -> _Evidence | None:
     if compare is None or len(branches) < 2:
         return None
     terms, shares = [], []
+    facts = next(iter(branches.values())).facts
     for name, branch in branches.items():
         label = pl.lit(name).alias("label")
         for relation in branch.relations:
@@ -147,7 +148,7 @@ def _evidence(branches: Branches) -> _Evidence | None:
             terms.append(
                 rows.select(label, *FACT, pl.col("first").alias("numerator"), "denominator")
             )
-            shares.append(compare.evidence(matched).select(label, *FACT, "share"))
+            shares.append(branch.evidence(matched, facts).select(label, *FACT, "share"))
     return _Evidence(pl.concat(terms), pl.concat(shares))
 
 

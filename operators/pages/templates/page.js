@@ -60,7 +60,7 @@ function said(facts, name, [share, n, replies, examples]) {
   return body;
 }
 
-function shown(facts, [relation, subjects, right, answers]) {
+function shown(facts, [relation, subjects, right, answers, kind]) {
   const shares = element("span", "shares");
   facts.asked.forEach((name, i) => answers[i] && facts.asked.length <= 4 && shares.append(element("span", "", `${name} ${percent(answers[i][0])}`)));
   if (facts.asked.length > 4) {
@@ -69,7 +69,7 @@ function shown(facts, [relation, subjects, right, answers]) {
     shares.append(curve);
   }
   const [id, label] = facts.relations[relation];
-  const summary = element("summary", "", element("strong", "", subjects[0]), element("span", "note", label || id), shares);
+  const summary = element("summary", "", element("strong", "", subjects[0]), element("span", "note", kind ? `${label || id} · ${kind}` : label || id), shares);
   const fact = element("details", "fact", summary);
   fact.addEventListener("toggle", () => {
     if (fact.childElementCount > 1) return;
@@ -103,12 +103,13 @@ function start(facts) {
     const query = folded(byId("query").value.trim());
     const relation = byId("relation").value;
     const order = byId("order").value;
-    found = [...facts.facts.keys()].filter((i) => texts[i].includes(query) && (relation === "" || facts.facts[i][0] === Number(relation)));
+    const kind = byId("kind")?.value ?? "";
+    found = [...facts.facts.keys()].filter((i) => texts[i].includes(query) && (relation === "" || facts.facts[i][0] === Number(relation)) && (kind === "" || facts.facts[i][4] === kind));
     if (order) found.sort((a, b) => (order === "best" ? means[b] - means[a] : means[a] - means[b]) || a - b);
     limit = PAGE_SIZE;
     draw();
   };
-  for (const id of ["query", "relation", "order"]) byId(id).addEventListener("input", search);
+  for (const id of ["query", "relation", "kind", "order"]) byId(id)?.addEventListener("input", search);
   byId("more").addEventListener("click", () => { limit += PAGE_SIZE; draw(); });
   search();
 }

@@ -1,0 +1,232 @@
+"""report --profile: by which of several runs each fact is found, joined from runs of one model.
+
+results/profile/tables/         kinds, transitions, the runs, with facts that some run lacks
+               figures/kinds    stacked bars
+               profile.parquet  the kind of each fact; counts.parquet the numbers behind the bars
+               index.html       the same, with the facts of each kind
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+
+from factsweep.operators.errors import InputError
+from factsweep.operators.methods.method import PREFER, SCORE, Report
+from factsweep.operators.metrics.belief.knowledge_state import state_moves
+from factsweep.operators.metrics.comparing import profile as profiles
+from factsweep.operators.metrics.comparing.profile import RECALLED, RunEvidence, Way
+from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
+from factsweep.operators.tables import profile as tables
+from factsweep.operators.tables.comparison import moves_table
+from factsweep.operators.tables.formats import markdown
+from factsweep.operators.wording import count
+from factsweep.pipeline.results import compare, past_runs
+from factsweep.pipeline.results.pages import profile_page
+from factsweep.pipeline.results.past_runs import PastBranch
+from factsweep.pipeline.storage.artifact import differences
+from factsweep.pipeline.storage.store import Store
+from factsweep.pipeline.storage.tables import write_report
+
+_MODEL = ("source", "id", "revision", "gguf_file", "adapter", "endpoint")  # whose weights answer
+JOINED = "all runs"
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """A setting of a run, its facts by those of the profile's first run, and its evidence."""
+
+    label: str
+    branch: PastBranch
+    joined: pl.DataFrame  # pair_id, fact
+    n_pairs: int
+    found: RunEvidence
+
+    def row(self) -> tuple[str | int, ...]:
+        """Its line in the table `runs`."""
+        metrics = self.branch.metrics.read_all("metrics")
+        n, failed = past_runs.count_answered(metrics, self.branch.benchmark_method)
+        n_answered = self.found.evidence.height
+        lacking = self.n_pairs - self.joined.height, self.joined["fact"].n_unique() - n_answered
+        benchmark = self.branch.benchmark
+        return (self.label, benchmark, self.found.way, n_answered, *lacking, n, failed)
+
+
+@single_threaded_blas()
+def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> Iterator[str]:
+    """Write the profile of each group of runs, named as RUN or RUN:SETTING; yields what is printed.
+
+    The facts are those of the first run. Several groups are compared with one another, the runs of
+    a single one among themselves.
+
+    Raises:
+        InputError: no such run, runs of two models in a group, or without a fact in common.
+    """
+    branches = [_branches(names, results) for names in groups]
+    first = next(iter(branches[0].values()))
+    asked = _asked_pairs(first)
+    runs = [[_read(label, b, first, asked) for label, b in group.items()] for group in branches]
+    all_runs = [run for group in runs for run in group]
+    found_by_name = {_name(group, runs): [run.found for run in group] for group in runs}
+    joined_names = list(found_by_name)
+    if len(runs) == 1 and len(all_runs) > 1:
+        found_by_name |= {run.label: [run.found] for run in all_runs}
+    options = compare.settings({})
+    kinds_by_name, counts_by_name = {}, {}
+    for name, found in found_by_name.items():
+        least = options.min_right_samples
+        kinds = profiles.profile_facts(asked, found, min_right_samples=least)
+        shown = profiles.shown_kinds(found)
+        kinds_by_name[name] = kinds
+        counts_by_name[name] = profiles.count_kinds(kinds, shown, n_rounds=options.n_rounds)
+    report = _build_report(kinds_by_name, counts_by_name, all_runs)
+    notes = [note for name in joined_names for note in _notes(name, counts_by_name[name])]
+    kind_by_pair = _join_kinds([kinds_by_name[name] for name in joined_names])
+    answers = {run.label: (run.branch, run.joined) for run in all_runs}
+    store = Store(out)
+    write_report(store, report)
+    store.put("index.html", profile_page(first.facts, answers, kind_by_pair, report, notes))
+    yield from (markdown(report.tables[name]) for name in ("kinds", "runs"))
+    yield from notes
+    yield f"page, tables, transitions and figure: {store.where('index.html')}"
+
+
+def _name(group: Sequence["ProfiledRun"], groups: Sequence[Sequence["ProfiledRun"]]) -> str:
+    """The name of a group's profile: its model where each has another one, or else its runs."""
+    if len(groups) == 1:
+        return JOINED
+    models = [runs[0].branch.model for runs in groups]
+    has_own = len(set(models)) == len(models)
+    return group[0].branch.model if has_own else " + ".join(run.label for run in group)
+
+
+def _branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
+    """The settings of a group's runs, by label.
+
+    Raises:
+        InputError: there is no such run, one is there twice, or they are of two models.
+    """
+    branches = dict[str, PastBranch]()
+    for name in names:
+        by_title = compare.setting_of(name, results)
+        for title, branch in by_title.items():
+            label = (
+                branch.run if len(by_title) == 1 and ":" not in name else f"{branch.run}:{title}"
+            )
+            if any(branch.metrics.folder == other.metrics.folder for other in branches.values()):
+                raise InputError(
+                    f"--profile has {label} twice, or another run of it; give it once."
+                )
+            branches[label] = branch
+    (first_label, first), *others = branches.items()
+    for label, branch in others:
+        if lines := list(differences(_model(first), _model(branch))):
+            raise InputError(
+                f"{first_label} and {label} are of two models ({'; '.join(lines)}); a profile "
+                "joins runs of one: give each model a --profile of its own."
+            )
+    return branches
+
+
+def _model(branch: PastBranch) -> dict[str, object]:
+    """What tells whose answers a run has: the weights, or the name of another system."""
+    model = branch.record["run"]["model"]
+    if branch.answered_by == "another system":
+        return {"answers of": model["name"]}
+    is_fake = branch.record["run"]["decoding"]["engine"] == "fake"
+    return {**{name: model.get(name) for name in _MODEL}, "made up": is_fake}
+
+
+def _way(branch: PastBranch, *, is_reverse: bool) -> Way:
+    """How a run asks; of several that apply, the last of WAYS but for `ranked`."""
+    if branch.benchmark_method.ask.ability in (SCORE, PREFER):
+        return "ranked"
+    if is_reverse:
+        return "in reverse"
+    if branch.record["run"]["model"].get("thinking"):
+        return "with a thought"
+    shots = branch.artifacts["prompts"].recipe.fields["setting"].get("shots")
+    return "with demonstrations" if shots else RECALLED
+
+
+def _asked_pairs(branch: PastBranch) -> pl.DataFrame:
+    """The pairs that a run asks about (columns of the canonical table)."""
+    asked = pl.concat(branch.artifacts["prompts"].each("ranked", ["pair_id"]))
+    return branch.facts.pairs.join(asked, on="pair_id", how="semi", maintain_order="left")
+
+
+def _read(label: str, branch: PastBranch, first: PastBranch, asked: pl.DataFrame) -> ProfiledRun:
+    """A run's evidence on the facts that the first run `asked` about.
+
+    Raises:
+        InputError: none is a fact of both.
+    """
+    pairs = _asked_pairs(branch)
+    joined, is_reverse = profiles.join_facts(asked, pairs)
+    if joined.is_empty():
+        left, right = (
+            f"{run.run} asks {count(rows.height, 'fact')} of "
+            f"{', '.join(rows['relation_id'].unique().sort().head(5))}"
+            for run, rows in ((first, asked), (branch, pairs))
+        )
+        raise InputError(
+            f"{first.run} and {branch.run} have no fact in common: {left}, and {right}; a profile "
+            "joins facts by relation id, subject and right answer."
+        )
+    facts = branch.facts
+    rows = [branch.evidence(branch.read_matched(name), facts) for name in branch.relations]
+    evidence = profiles.as_facts(pl.concat(rows), joined)
+    found = RunEvidence(_way(branch, is_reverse=is_reverse), evidence)
+    return ProfiledRun(label, branch, joined, pairs.height, found)
+
+
+def _build_report(
+    kinds_by_name: Mapping[str, pl.DataFrame],
+    counts_by_name: Mapping[str, pl.DataFrame],
+    runs: Sequence[ProfiledRun],
+) -> Report:
+    columns = ("run", "benchmark", "asks", "facts", "not in the first run", "without an answer")
+    run_rows = pl.DataFrame(
+        [run.row() for run in runs], [*columns, "prompts", "failed"], orient="row"
+    )
+    report_tables = {"kinds": tables.kinds_table(counts_by_name), "runs": run_rows}
+    titles = {"kinds": "Facts by kind", "runs": "The runs, and the facts that they lack"}
+    names = [name for name in kinds_by_name if name != JOINED]
+    for number, (old, new) in enumerate(pairwise(names), 1):
+        moves = kinds_by_name[old].join(kinds_by_name[new], on=["relation_id", "pair_id"])
+        changes = moves.select("relation_id", before="kind", after="kind_right")
+        states = [kind for kind in profiles.KIND.categories if _has(changes, kind)]
+        name = f"transitions-{number}"
+        report_tables[name] = moves_table(state_moves(changes), states=states)
+        titles[name] = f"Transitions: {old} (rows) → {new} (columns)"
+    counts = [rows.with_columns(profile=pl.lit(name)) for name, rows in counts_by_name.items()]
+    kinds = [rows.with_columns(profile=pl.lit(name)) for name, rows in kinds_by_name.items()]
+    raw = {"counts": pl.concat(counts), "profile": pl.concat(kinds)}
+    figures = {"kinds": tables.kinds_figure(counts_by_name)}
+    return Report(report_tables, figures, titles, raw)
+
+
+def _has(changes: pl.DataFrame, kind: str) -> bool:
+    return bool(changes.select((pl.col("before", "after") == kind).any()).row(0).count(True))
+
+
+def _join_kinds(profiles_of_groups: Sequence[pl.DataFrame]) -> dict[str, str]:
+    """The kind of each fact, by pair_id; of several profiles, joined by arrows."""
+    kinds = [
+        rows["kind"].cast(pl.String).alias(str(n)) for n, rows in enumerate(profiles_of_groups)
+    ]
+    rows = pl.DataFrame([profiles_of_groups[0]["pair_id"], *kinds])  # all in the order of the facts
+    kind = pl.concat_str(pl.exclude("pair_id"), separator=" → ")
+    return dict(rows.select("pair_id", kind).iter_rows())
+
+
+def _notes(name: str, counts: pl.DataFrame) -> Iterator[str]:
+    """Sentences on what a profile cannot show."""
+    missing = [kind for kind in profiles.KINDS if kind not in counts["kind"]]
+    if missing:
+        yield f"{name}: no run is of a kind that shows: {', '.join(missing)}."
+    n_by_kind = dict(counts.select("kind", "n_facts").iter_rows())
+    for kind in profiles.LEFT_OUT:
+        if n := n_by_kind[kind]:
+            yield f"{name}: {count(n, 'fact')} {'is' if n == 1 else 'are'} {kind}, in no share."
