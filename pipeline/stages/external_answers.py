@@ -20,7 +20,9 @@ from factsweep.operators.methods.method import GENERATE, PREFER, SCORE, Ability,
 from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import empty
+from factsweep.operators.wording import shorten
 from factsweep.pipeline.inputs import catalog, files
+from factsweep.pipeline.inputs.evaluation_logs import read_log
 from factsweep.pipeline.machine import text_files
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages.expand import with_text
@@ -244,11 +246,13 @@ class GivenAnswers:
 
     @cached_property
     def batch(self) -> openai_batch.Answers | None:
-        """The output of a batch; null: the file is none.
+        """The output of a batch, or the answers in another tool's log; null: the file is neither.
 
         Raises:
-            InputError: a line does not belong to our batch.
+            InputError: a line does not belong to our batch, or answers another prompt.
         """
+        if self.ability == GENERATE and (logged := read_log(self.path)) is not None:
+            return openai_batch.Answers(self._identify(logged), empty("thoughts"), {}, {})
         if table_files.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
         lines = text_files.text(self.path).split("\n")
@@ -263,6 +267,36 @@ class GivenAnswers:
             reasons = ", ".join(f"{reason} {n:,}" for reason, n in counts)
             LOG.warning("%s: requests of the batch without an answer: %s.", self.path, reasons)
         return batch
+
+    def _identify(self, logged: pl.DataFrame) -> pl.DataFrame:
+        """The answers of a log by prompt_id: that of the log, or of the prompt of the same text.
+
+        A log's prompt may have more text around ours, as a chat's template writes it.
+        """
+        as_turns = getattr(self.setting, "as_", None) == "turns"
+        by_id, by_text = (
+            logged.filter(pl.col("prompt_id").is_not_null() == has_id) for has_id in (True, False)
+        )
+        parts = [logged.clear()]
+        for shard in self.prompts.shards("prompts"):
+            prompts = with_text(self.prompts, "prompts", shard)
+            turns = (messages(text, as_turns=as_turns)[-1]["content"] for text in prompts["text"])
+            own = prompts.select("prompt_id", "same_as", own=pl.Series(turns, dtype=pl.String))
+            same_id = by_id.join(own, on="prompt_id")
+            parts.append(same_id.filter(pl.col("prompt").str.contains(pl.col("own"), literal=True)))
+            first = own.filter(pl.col("same_as").is_null())
+            same_text = by_text.drop("prompt_id").join(first, left_on="prompt", right_on="own")
+            parts.append(same_text)
+        answered = pl.concat(part.select(logged.columns) for part in parts)
+        unknown = logged.join(answered, on=["place", "prompt"], how="anti").head(1)
+        for place, _, prompt, _ in unknown.iter_rows():
+            raise InputError(
+                f"{self.path}, {place}: its prompt {shorten([prompt])!r} is none of "
+                f"{asked_name(self.setting, self.prompts)}; give prompt=, seed= and benchmark= as "
+                "they were asked."
+            )
+        asked = pl.lit(asked_name(self.setting, self.prompts))
+        return answered.select("prompt_id", "text", asked=asked)
 
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
