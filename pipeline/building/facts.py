@@ -23,6 +23,7 @@ from factsweep.operators.construction.facts import (
     review_templates,
 )
 from factsweep.operators.construction.paraphrase import MANUAL
+from factsweep.operators.construction.set_card import Origin
 from factsweep.operators.datasets import layouts, table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.layouts import MEANT, guess_columns, is_structured, parse_list
@@ -39,6 +40,7 @@ from factsweep.operators.schemas import refuse
 from factsweep.operators.wording import join_list
 from factsweep.operators.wording.safe_names import check
 from factsweep.pipeline.building import set_folder
+from factsweep.pipeline.building.origin import list_files
 from factsweep.pipeline.building.paraphraser import Model, request_paraphrases, request_templates
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import digests, files
@@ -64,9 +66,9 @@ def build_facts(
     language: str,
     after: str | None,
     cutoff: str | None,
-    licence: str,
     model: Model | None = None,
     separator: str | None = None,
+    origin: Origin | None = None,
 ) -> Iterator[str]:
     """Write the sets of a table of facts; yields lines on them, and on omitted facts.
 
@@ -105,6 +107,9 @@ def build_facts(
     except InputError as error:
         raise InputError(f"{sheet}: {str(error).removeprefix(f'{sheet}: ')}") from error
     findings = pl.concat([findings, of_templates])
+    if origin is not None and templates is None:
+        sources = (*origin.sources, *list_files([sheet], origin.licence))
+        origin = replace(origin, sources=sources)
     folder_path = folders.own_folder() or Path(folders.OWN).absolute()
     languages = usable["language"].unique(maintain_order=True).to_list()
     titles = {code: name if len(languages) == 1 else f"{name}-{code}" for code in languages}
@@ -120,7 +125,8 @@ def build_facts(
     set_language = pl.when(has_set).then("language").otherwise(pl.lit(languages[0]))
     for code, (set_rows, read) in sets.items():
         of_set = findings.filter(set_language == code)
-        yield _publish(folder_path, titles[code], code, set_rows, read, of_set, licence)
+        of_language = origin and replace(origin, language=code)
+        yield _publish(folder_path, titles[code], code, set_rows, read, of_set, of_language)
     yield from types
     yield from find_unshared_languages(usable)
     yield from _summary(findings, n_omitted)
@@ -213,29 +219,29 @@ def _publish(
     set_rows: pl.DataFrame,
     facts: Facts,
     findings: pl.DataFrame,
-    licence: str,
+    origin: Origin | None,
 ) -> str:
     """Write one set, its catalog entry and its benchmark; returns a line on it."""
     twins, out = f"{name}-twins", folder_path / "data_catalog" / name
     data = parquet(set_rows)
     rows_file = f"rows.{digests.digest_contents({'rows': data})[:12]}.parquet"
-    fields = {"builder": "facts", "licence": licence, "is_beside": True}
+    fields = {"builder": "facts", "origin": origin, "is_beside": True}
     text = set_folder.entry_of_rows(out, {rows_file: data}, set_rows, facts, **fields)
     size = (
         f"{facts.relations.height} relations, {facts.templates.height} templates, "
         f"{facts.pairs.height:,} facts"
     )
-    card = (
-        f"# {name}\n\nMade with `factsweep build facts`: {size}; language {language}; licence: "
-        f"{licence}. Its checksum and counts are in `{name}.yaml` of the catalog, and the "
-        f"findings of its table in `{_FINDINGS}`: {int(findings['left_out'].sum())} left out.\n"
+    note = (
+        f"Its checksum and counts are in `{name}.yaml` of the catalog, and the findings of its "
+        f"table in `{_FINDINGS}`: {int(findings['left_out'].sum())} left out."
     )
+    tables: dict[str, str | bytes] = {rows_file: data, _FINDINGS: findings.write_csv()}
+    fields_of_card = set_folder.fields_of_rows(facts, {rows_file: data})
+    card = set_folder.describe_set(name, tables, origin, **fields_of_card, note=note)
     language_field = {} if language == "en" else {"language": language}
     # The entry names the file of its rows: until it is replaced, the earlier set is read.
     files: dict[str, str | bytes] = {
-        f"data_catalog/{name}/{_FINDINGS}": findings.write_csv(),
-        f"data_catalog/{name}/README.md": card,
-        f"data_catalog/{name}/{rows_file}": data,
+        **{f"data_catalog/{name}/{file}": content for file, content in {**tables, **card}.items()},
         f"data_catalog/{name}.yaml": text,
         f"benchmark/{name}.yaml": _benchmark("facts", name, data=name, **language_field),
         f"benchmark/{twins}.yaml": _benchmark("twins", twins, data=name),

@@ -8,7 +8,7 @@ entities/000042.parquet its last file. A second run skips the lines of finished 
 import json
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.construction import wikidata
+from factsweep.operators.construction.set_card import DataFile, Origin
 from factsweep.operators.datasets.facts import knowledge_base_of as knowledge_base
 from factsweep.operators.datasets.knowledge_base import (
     KnowledgeBase,
@@ -28,8 +29,8 @@ from factsweep.operators.datasets.knowledge_base import (
     from_triples,
 )
 from factsweep.operators.errors import InputError
-from factsweep.pipeline.building.set_folder import check_new, publish
-from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.building.set_folder import check_new, describe_set, publish
+from factsweep.pipeline.inputs import catalog, digests
 from factsweep.pipeline.inputs.files import check_file, labels, open_lines, rows
 from factsweep.pipeline.machine.logs import Meter
 
@@ -46,7 +47,12 @@ _FACTS = {
 
 
 def build_from_facts(
-    data: Sequence[str], facts: Sequence[Path], aliases: Path | None, out: Path
+    data: Sequence[str],
+    facts: Sequence[Path],
+    aliases: Path | None,
+    out: Path,
+    *,
+    origin: Origin | None = None,
 ) -> Iterator[str]:
     """Write the knowledge base of facts into the new folder `out`; yields a line on it.
 
@@ -72,12 +78,20 @@ def build_from_facts(
     if aliases is not None:
         names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
     base = check_knowledge_base(from_names(names, triples))
-    publish(out, {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES})
+    files = {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES}
+    n_rows = {table: getattr(base, table).height for table in TABLES}
+    publish(out, {**files, **describe_set(out.name, files, origin, **_fields(n_rows))})
     yield f"{out}: {base.entities.height:,} entities, {base.triples.height:,} triples"
 
 
 def build_from_dump(
-    dump: Path, out: Path, *, languages: Sequence[str], lines_per_part: int, workers: int
+    dump: Path,
+    out: Path,
+    *,
+    languages: Sequence[str],
+    lines_per_part: int,
+    workers: int,
+    origin: Origin | None = None,
 ) -> Iterator[str]:
     """Write the knowledge base of a Wikidata dump (.json, .gz, .bz2) into the new folder `out`.
 
@@ -103,10 +117,25 @@ def build_from_dump(
         path = new / f"{table}.parquet"
         pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
         n_rows[table] = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
+    files = digests.digest_each({f"{table}.parquet": new / f"{table}.parquet" for table in TABLES})
+    data_files = [
+        DataFile(
+            name, (new / name).stat().st_size, sha256, pl.scan_parquet(new / name).collect_schema()
+        )
+        for name, sha256 in files.items()
+    ]
+    for name, text in describe_set(out.name, data_files, origin, **_fields(n_rows)).items():
+        (new / name).write_text(text, "utf-8")
     new.rename(out)
     shutil.rmtree(aside)
     yield f"{out}: {n_rows['entities']:,} entities, {n_rows['triples']:,} triples"
     yield f"  {n_unlabelled:,} items left out, no label in {' or '.join(languages)}"
+
+
+def _fields(n_rows: Mapping[str, int]) -> dict[str, Any]:
+    """The fields of `describe_set` of a knowledge base."""
+    splits = {table: {"train": f"{table}.parquet"} for table in TABLES}
+    return {"counts": n_rows, "n_rows": n_rows["triples"], "splits": splits}
 
 
 def _of_table(path: Path) -> KnowledgeBase:

@@ -14,13 +14,16 @@ from factsweep.operators.construction.paraphrase import (
     accepted_paraphrases,
     review_sheet,
 )
+from factsweep.operators.construction.set_card import Origin
 from factsweep.operators.errors import InputError, reason
 from factsweep.operators.schemas import refuse
 from factsweep.pipeline.building.paraphraser import Model, request_paraphrases
 from factsweep.pipeline.building.set_folder import (
     check_new,
     describe_omissions,
+    describe_set,
     entry_of_rows,
+    fields_of_rows,
     publish,
 )
 from factsweep.pipeline.inputs.files import labels as entity_names
@@ -41,6 +44,7 @@ def build_myriadlama(
     model: Model | None = None,
     paraphrases: Path | None = None,
     fits: Callable[[str], bool] | None = None,
+    origin: Origin | None = None,
 ) -> Iterator[str]:
     """Write a set like MyriadLAMA into the new folder `out`; yields lines on it and its omissions.
 
@@ -49,7 +53,7 @@ def build_myriadlama(
     asked for n paraphrases of each manual template, and its answers saved in `<out>.asked.jsonl`.
     With a sheet of `paraphrases`, the accepted ones are taken. An object stays if its main label
     `fits`. The folder has rows.parquet, the catalog entry <name>.yaml, and the sheet review.csv
-    where there are paraphrases.
+    where there are paraphrases; with an `origin` its card, and croissant.json.
 
     Raises:
         InputError: a file is missing or unfit, the model does not answer, or `out` exists.
@@ -88,13 +92,11 @@ def build_myriadlama(
     if good_paraphrases is not None:
         built = make(paraphrases=good_paraphrases)
     set_rows = built.rows()
-    data = {"rows.parquet": parquet(set_rows)}
-    files: dict[str, str | bytes] = {
-        **data,
-        f"{out.name}.yaml": entry_of_rows(out, data, set_rows, built.facts),
-    }
-    publish(out, files if sheet is None else {**files, _SHEET: sheet.write_csv()})
-    of_set = built.facts
+    data, of_set = {"rows.parquet": parquet(set_rows)}, built.facts
+    sheets = {} if sheet is None else {_SHEET: sheet.write_csv()}
+    card = describe_set(out.name, {**data, **sheets}, origin, **fields_of_rows(of_set, data))
+    text = entry_of_rows(out, data, set_rows, of_set, origin=origin)
+    publish(out, {**data, **sheets, **card, f"{out.name}.yaml": text})
     yield (
         f"{out}: {of_set.relations.height} relations, {of_set.templates.height:,} templates, "
         f"{of_set.pairs.height:,} pairs"

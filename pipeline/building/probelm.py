@@ -9,6 +9,7 @@ import polars as pl
 
 from factsweep.operators.construction import probelm
 from factsweep.operators.construction.probelm import TRIPLES, Relation
+from factsweep.operators.construction.set_card import Origin
 from factsweep.operators.datasets.probelm import (
     PROMPTS,
     ROWS,
@@ -20,7 +21,13 @@ from factsweep.operators.datasets.probelm import (
 )
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse, schema
-from factsweep.pipeline.building.set_folder import check_new, describe_omissions, entry, publish
+from factsweep.pipeline.building.set_folder import (
+    check_new,
+    describe_omissions,
+    describe_set,
+    entry,
+    publish,
+)
 from factsweep.pipeline.inputs import files
 from factsweep.pipeline.inputs.files import rows, table
 
@@ -41,13 +48,14 @@ def build_probelm(
     max_groups: int | None,
     alternatives: int,
     parents: Sequence[str],
+    origin: Origin | None = None,
 ) -> Iterator[str]:
     """Write a set like PRobELM into the new folder `out`; yields lines on it and its omissions.
 
     `before` and `after` are tables of triples (TRIPLES), `relations` one of relations: relation_id,
     relation (its name), statement and question with <subject> and <object>, asked (subject or
     object) and, if wanted, max_answers. The folder has <frame>.json, prompts.csv and the catalog
-    entry <name>.yaml.
+    entry <name>.yaml; with an `origin` its card, and croissant.json.
 
     Raises:
         InputError: a file or value is missing or unfit, no group is left, or `out` exists.
@@ -78,13 +86,22 @@ def build_probelm(
     text = entry(
         out,
         data,
-        pattern="*.[jc]s*",
+        pattern=f"{frame}.json|{PROMPTS}",
         reader="probelm",
         schema=ROWS,
         counts=figures,
         relations=names,
+        origin=origin,
     )
-    publish(out, {**data, f"{out.name}.yaml": text})
+    card = describe_set(
+        out.name,
+        data,
+        origin,
+        counts=figures,
+        n_rows=int(figures["candidates"]),
+        splits={"default": {"test": f"{frame}.json"}},
+    )
+    publish(out, {**data, **card, f"{out.name}.yaml": text})
     yield (
         f"{out}: {figures['relations']} relations, {figures['groups']:,} groups, "
         f"{figures['candidates']:,} candidates"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from factsweep.operators.construction.paraphrase import candidates
+from factsweep.operators.construction.set_card import Origin
 from factsweep.operators.construction.wordings import (
     REPETITION,
     find_flaws,
@@ -18,6 +19,7 @@ from factsweep.operators.matching.graders import Contains
 from factsweep.operators.matching.normalise import BLANK, Normaliser
 from factsweep.operators.wording import count
 from factsweep.pipeline.building.paraphraser import Answers, Model, cache_answers
+from factsweep.pipeline.building.set_folder import describe_set
 from factsweep.pipeline.config.folders import OWN_QUESTIONS
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.machine.logs import Meter
@@ -26,8 +28,12 @@ from factsweep.pipeline.storage.store import Store
 _BATCH = 256  # questions that a model is asked about together
 
 
-def build_wordings(path: Path, out: Path, *, language: str, model: Model) -> Iterator[str]:
+def build_wordings(
+    path: Path, out: Path, *, language: str, model: Model, origin: Origin | None = None
+) -> Iterator[str]:
     """Write a table of questions with `n` further wordings of each; yields lines on it.
+
+    With an `origin` its card and its Croissant file are beside it, named after it.
 
     `path` is a table, a folder of tables, or a set of the catalog. The answers of the model are
     saved beside `out`; wordings that cannot stand for their question are dropped and counted.
@@ -50,9 +56,19 @@ def build_wordings(path: Path, out: Path, *, language: str, model: Model) -> Ite
             meter.show(f"{min(start + _BATCH, len(questions)):,}/{len(questions):,} questions")
     rows = (_row(*question) for question in zip(questions, wordings, strict=True))
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    Store(str(out.parent)).put(out.name, text.encode())
     n_new = sum(map(len, wordings)) - sum(len(question.wordings) for question in questions)
     sizes = f"{len(questions):,} questions, {n_new:,} new wordings"
+    card = describe_set(
+        out.stem,
+        {out.name: text},
+        origin,
+        counts={"questions": len(questions), "new_wordings": n_new},
+        n_rows=len(questions),
+        splits={"default": {"test": out.name}},
+    )
+    files = {f"{out.stem}.{name}": content for name, content in card.items()}
+    for name, content in {**files, out.name: text}.items():
+        Store(str(out.parent)).put(name, content.encode())
     yield f"{out}: {sizes}; factsweep run benchmark.path={out}"
     for reason, n in dropped.most_common():
         yield f"  {count(n, 'wording')} dropped: {reason}"

@@ -101,6 +101,11 @@ class Parser(argparse.ArgumentParser):
         """The verb, with its action if it has one."""
         return self.prog.removeprefix("factsweep ")
 
+    @property
+    def arguments(self) -> Sequence[argparse.Action]:
+        """What it takes, in the order of the help."""
+        return self._actions
+
     def take(
         self,
         *words: str,

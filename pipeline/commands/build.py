@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from factsweep.pipeline.building.paraphraser import Model
 
 _MOST_LINES, _MOST_WORKERS = 10_000_000, 1_024
+_OF_TEXTS = "of labels and templates, for the card"
 _LABELS = "a table: entity_id, labels; or .tsv: id, tab, names"
 
 
@@ -32,12 +33,16 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("knowledge-base", _add_knowledge_base, _knowledge_base, "facts or a Wikidata dump"),
     ):
         command = sets.add_parser(name, help=f"from {source} (docs/data.md)")
-        command.set_defaults(make=make)
+        command.set_defaults(make=make, command=command)
         fill(command)
+        _add_card(command)
     build.set_defaults(run=_build)
 
 
 def _build(args: argparse.Namespace) -> int:
+    from factsweep.pipeline.building.origin import describe_origin
+
+    args.origin = describe_origin(args.set, args.command.arguments, vars(args))
     for line in args.make(args):
         print(line)
     return 0
@@ -67,14 +72,20 @@ def _add_facts(command: Parser) -> None:
     cutoff = "of training data: metrics until it and after it"
     command.add_argument("--cutoff", help=cutoff, metavar="YYYY-MM-DD")
     _add_model(command, "templates", "relation", n=5)
-    command.add_argument("--licence", help="of the facts, for the card", default="not given")
     command.add_argument("--separator", help="between several answers in one cell, such as ';'")
+
+
+def _add_card(command: Parser) -> None:
+    """Take what the card of a set says, and no file does."""
+    command.add_argument("--licence", help="of the facts, for the card", default="not given")
+    command.add_argument("--hub", help="where the set will be on the hub", metavar="OWNER/NAME")
 
 
 def _add_kamel(kamel: Parser) -> None:
     questions = "lines: P36, question with [S]"
     _add_paths(kamel, triples="a table", labels="a table", questions=questions, out="a new folder")
     kamel.add_argument("--seed", type=int, default=0)
+    _add(kamel, "--language", _OF_TEXTS, "en")
     _add(kamel, "--max-answers", "of a query", 10)
     sizes = "queries of train, dev and test; 1000 200 200"
     kamel.add_argument("--sizes", help=sizes, type=int, nargs=3, default=(1000, 200, 200))
@@ -97,6 +108,7 @@ def _add_myriadlama(command: Parser) -> None:
     _add_paths(command, out="a new folder")
     fits = "leave out objects whose label is not one of its tokens"
     command.add_argument("--one-token", help=fits, metavar="MODEL")
+    _add(command, "--language", _OF_TEXTS, "en")
     _add_model(command, "paraphrases", "template", n=19)
 
 
@@ -131,6 +143,7 @@ def _add_probelm(command: Parser) -> None:
     command.add_argument("--max-groups", help="drawn by seed; default all", type=int)
     _add(command, "--alternatives", "of a group", 10)
     _add(command, "--parents", "siblings share one", ["P279"])
+    _add(command, "--language", _OF_TEXTS, "en")
     command.add_argument("--seed", type=int, default=0)
 
 

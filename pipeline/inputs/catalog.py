@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
+from factsweep.operators.construction.set_card import CARD, CROISSANT
 from factsweep.operators.datasets import layouts, table_files
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.layouts import NAMED, join_aliases
@@ -57,6 +58,7 @@ class Entry:
     checksum: str | None
     relations: dict[str, Any]
     separator: str | None = None  # between several answers in a cell
+    hub: str | None = None  # the id under which a set of one's own is published
 
 
 def entry_of_benchmark(benchmark: Benchmark) -> Entry:
@@ -112,9 +114,10 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
         return [folder, *(names for names in _name_files(entry, folder.parent) if names != folder)]
 
     def is_data(file: Path) -> bool:
-        """Not a record of a download: our own, or one of the hub's client."""
+        """Not a record of a download, our own or one of the hub's client, nor a description."""
         is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        return file.is_file() and file.name != "fetched.json" and not is_hidden
+        is_about_data = file.name == "fetched.json" or file.name.endswith((CARD, CROISSANT))
+        return file.is_file() and not is_hidden and not is_about_data
 
     name_files, reader = set(_name_files(entry, folder)), READERS[entry.reader]
     matches = (match for p in entry.source.files.split("|") for match in _matching(folder, p))

@@ -20,6 +20,7 @@ from factsweep.pipeline.runs.run import measure_run
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
 from factsweep.pipeline.storage.store import Store
 from tests.chat_server import completion, serving
+from tests.described import check_described
 from tests.messages import naming
 from tests.pipeline.here import make_here
 
@@ -84,6 +85,8 @@ def test_facts_of_four_languages_with_flaws_are_built_counted_and_built_again(
         entry = catalog.entry(f"mine-{language}")
         assert catalog.read(entry).pairs.height == pairs, language
         assert entry.licence == "CC0"
+        head = check_described(Path(folders.OWN, "data_catalog", entry.name))
+        assert (head["license"], head["language"]) == ("cc0-1.0", [language])
         assert main(["catalog", "verify", f"mine-{language}"]) == 0
     sheet = table.with_suffix(".templates.yaml")
     edited = sheet.read_text().replace("[X], 首都: [Y].", "[X]の首都は[Y]です。")

@@ -1,5 +1,7 @@
 """build: a set made from tables is read, asked and measured like any other."""
 
+import hashlib
+from importlib import metadata
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,8 @@ from factsweep.operators.construction.kamel import LABELS, TRIPLES
 from factsweep.operators.datasets.kamel import DATE, counts
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.inputs import catalog
+from factsweep.pipeline.machine.software import commit
+from tests.described import check_described
 
 
 @pytest.fixture
@@ -37,6 +41,27 @@ def sources(tmp_path: Path) -> dict[str, Path]:
         "questions": tmp_path / "questions.csv",
         "out": tmp_path / "set",
     }
+
+
+def test_build_kamel_is_described_for_the_hub(
+    sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORK_TOKEN", "Person-Secret-0815")
+    secret = sources["questions"].rename(sources["questions"].with_stem("Person-Secret-0815"))
+    sources["questions"] = secret
+    assert built(sources, "--licence", "CC BY 4.0", "--hub", "me/born", "--language", "de") == 0
+    head = check_described(sources["out"])
+    assert (head["license"], head["language"]) == ("cc-by-4.0", ["de"])
+    splits = [data["split"] for data in head["configs"][0]["data_files"]]
+    assert splits == ["train", "validation", "test"]
+    texts = [sources["out"] / name for name in ("README.md", "croissant.json")]
+    for text in (path.read_text() for path in texts):
+        assert "Person-Secret-0815" not in text
+        assert "https://huggingface.co/datasets/me/born" in text
+        assert hashlib.sha256(sources["labels"].read_bytes()).hexdigest() in text
+        assert "factsweep build kamel --triples triples.parquet --labels labels.parquet" in text
+        assert f"factsweep {metadata.version('factsweep')}" in text
+        assert str(commit()) in text
 
 
 def built(sources: dict[str, Path], *options: str) -> int:

@@ -14,6 +14,8 @@ from factsweep.operators.datasets.knowledge_base import KnowledgeBase, check_kno
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.building import knowledge_base as builder
 from factsweep.pipeline.cli import main
+from factsweep.pipeline.inputs import catalog
+from tests.described import check_described
 from tests.messages import naming
 
 
@@ -216,6 +218,23 @@ def test_build_facts_of_sets_and_tables_are_one_base(tmp_path: Path) -> None:
     assert {"Paris", "Paname", "Lutèce"} <= set(labels["Q90"])
     assert "Q404" not in labels
     assert base.triples.filter(subject_id="Q142", relation_id="P36", object_id="Q90").height == 1
+
+
+def test_knowledge_bases_are_described_with_the_sources_of_their_sets(tmp_path: Path) -> None:
+    table, dump = tmp_path / "facts.jsonl", tmp_path / "dump.json"
+    table.write_text(json.dumps(FACT))
+    dump.write_text(DUMP)
+    for name, *options in (
+        ("of-facts", "--data", "myriadlama-mini", "--facts", str(table)),
+        ("of-dump", "--dump", str(dump), "--workers", "1"),
+    ):
+        assert main(["build", "knowledge-base", *options, "--out", str(tmp_path / name)]) == 0
+        head = check_described(tmp_path / name)
+        assert [config["config_name"] for config in head["configs"]] == ["triples", "entities"]
+    card = (tmp_path / "of-facts/README.md").read_text()
+    mini = catalog.entry("myriadlama-mini")
+    assert f"| {mini.licence} | revision {mini.revision} |" in card
+    assert "| facts.jsonl | not given | sha256:" in card
 
 
 def test_build_of_nothing_and_of_two_things_are_2(

@@ -22,6 +22,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import differences
 from tests.chat_server import ChatServer, completion, serving
+from tests.described import check_described
 from tests.messages import naming
 
 KEY = "sk-secret-4711"
@@ -112,7 +113,9 @@ def test_build_without_an_endpoint_says_so_and_counts_what_is_missing(
         "  P36: 4 of 4 missing, 0 there",
         "  P37: 2 of 2 missing, 0 there",
     ]
-    assert sorted(path.name for path in out.iterdir()) == ["capitals.yaml", "rows.parquet"]
+    description = ["README.md", "capitals.yaml", "croissant.json", "rows.parquet"]
+    assert sorted(path.name for path in out.iterdir()) == description
+    assert check_described(out)["size_categories"] == ["n<1K"]
     assert [path.name for path in out.parent.iterdir()] == ["capitals"]
 
 
@@ -197,7 +200,7 @@ def test_build_key_is_sent_and_written_nowhere(
     assert build(files, out, *asking(server)) == 0
     assert set(server.keys) == {f"Bearer {KEY}"}
     written = [path.read_bytes() for path in out.parent.rglob("*") if path.is_file()]
-    assert len(written) == 4
+    assert len(written) == 6
     assert not any(KEY.encode() in content for content in written)
     assert KEY not in "".join(capsys.readouterr())
 

@@ -12,6 +12,7 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import differences
+from tests.described import check_described
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
 PETS = ["cat", "dog", "rabbit", "goldfish"]
@@ -65,7 +66,8 @@ def test_build_writes_the_authors_layout_and_says_what_was_left_out(
         "  P1: 1 triple left out, entity without label",
     ]
     names = sorted(path.name for path in sources["out"].iterdir())
-    assert names == ["112023.json", "prompts.csv", "set.yaml"]
+    assert names == ["112023.json", "README.md", "croissant.json", "prompts.csv", "set.yaml"]
+    assert check_described(sources["out"])["license"] == "unknown"
 
 
 def test_build_entry_can_be_copied_and_verifies(

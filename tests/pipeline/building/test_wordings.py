@@ -11,9 +11,11 @@ import pytest
 from factsweep.operators.datasets.questions import facts_from_tables
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.settings import load
+from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.stages.plan import build_plan
 from tests.builders import refused
 from tests.chat_server import ChatServer, Said, completion, serving
+from tests.described import check_described
 
 POPQA = (
     ["id", "subj", "prop", "question", "possible_answers", "s_pop"],
@@ -70,6 +72,10 @@ def test_wordings_are_checked_counted_and_part_of_a_run(
     assert "  2 wordings dropped: names a right answer" in printed
     assert "  2 wordings dropped: no question mark at the end" in printed
     out = tmp_path / "more.jsonl"
+    check_described(tmp_path, "more.croissant.json")
+    data = catalog.files(catalog.entry("questions"), str(tmp_path))
+    assert data == [out, questions]  # no description is taken for data
+    assert server.url not in (tmp_path / "more.README.md").read_text()
     first = json.loads(out.read_text().splitlines()[0])
     assert first == {
         "question": "Where does Ada Rose live?",
