@@ -8,6 +8,7 @@ FactsweepError            exit code 1: the run failed
 │   └── UnavailableError  exit code 75: a store does not answer for now; the same run may succeed
 ├── DecodingError         too many prompts have no answer
 └── StoppedError          the user stopped the run; finished answers are kept
+    └── CostLimitError    so did max_cost
 """
 
 from collections.abc import Iterator
@@ -55,6 +56,10 @@ class StoppedError(FactsweepError):
     """The run was asked to stop; every finished answer is published."""
 
     exit_code = 130
+
+
+class CostLimitError(StoppedError):
+    """The next request might exceed max_cost; every finished answer is published."""
 
 
 class DecodingError(FactsweepError):

@@ -30,7 +30,7 @@ OWN = re.compile(r"(?:conf|factsweep\.d)/((?!data_catalog)\w+/[\w-]+\.yaml)$")
 PINNED = re.compile(r"> factsweep\.d/(model/[\w-]+\.yaml)$", re.M)
 ELLIPSIS = "…"  # in a command: and so on
 BASE = "llama3-8b"  # for a model that a command of the page saves
-SEVERAL = ("prefetch", "study")  # verbs that take several values of an override
+SEVERAL = ("judge", "prefetch", "study")  # verbs that take several values of an override
 
 
 def faults(markdown: str) -> Iterator[str]:

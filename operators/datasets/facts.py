@@ -33,6 +33,7 @@ class Facts:
     needs in addition, by name; their rows belong to pairs (pair_id, relation_id), or to relations.
     `knowledge_base` is that of the whole set, whichever part the facts are. `typed` are the objects
     that answers are compared with as values, `refusals` the texts of answers that attempt none.
+    `verdicts` has what each judge said (`matching.verdicts.VERDICTS`), by the judge's name.
     """
 
     relations: pl.DataFrame
@@ -42,6 +43,7 @@ class Facts:
     knowledge_base: KnowledgeBase | None = None
     typed: Values | None = None
     refusals: tuple[str, ...] = ()
+    verdicts: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 
+import polars as pl
+
 _LEAD = re.compile(
     r"\A(?:(?:the )?(?:correct |final |short )?answer(?: is|:)|(?:a|answer)\s*:)\s*", re.IGNORECASE
 )
@@ -32,6 +34,14 @@ def answer_span(text: str) -> str:
         if span := span.strip(_QUOTES):
             return span
     return ""
+
+
+def add_spans(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with `span`, the answer span of their `text`; equal texts are read once."""
+    texts = rows["text"].unique()
+    spans = pl.Series("span", map(answer_span, texts), pl.String)
+    distinct = pl.DataFrame({"text": texts}).with_columns(spans)
+    return rows.join(distinct, on="text", how="left", maintain_order="left")
 
 
 def squad_words(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from factsweep.operators.methods import (
     belief,
     belief_masked,
     distractors,
+    judge,
     kamel,
     probelm,
     qa,
@@ -20,5 +21,6 @@ METHODS: Mapping[str, Method] = {
     "probelm": probelm.METHOD,
     "distractors": distractors.METHOD,
     "qa": qa.METHOD,
+    "judge": judge.METHOD,
     "bear": bear.METHOD,
 }

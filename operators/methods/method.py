@@ -283,7 +283,8 @@ class Measure:
     prompt, and `errors` the prompts that the model cannot answer, which have not failed.
     `sampling`: how the numbers are estimated from a part of the prompts; null: they are not.
     `of_samples` are the metrics of samples, whose interval may be given a target width.
-    `reads_refusals`: answers that attempt no answer are counted (conf/refusals/).
+    `reads_refusals`: answers that attempt no answer are counted (conf/refusals/). `takes_judges`:
+    models may judge the answers, too.
     """
 
     version: int
@@ -305,6 +306,7 @@ class Measure:
     sampling: Sampling | None = None
     of_samples: tuple[str, ...] = ()
     reads_refusals: bool = False
+    takes_judges: bool = False
 
     @property
     def answers(self) -> str:

@@ -1,17 +1,19 @@
 """Open questions: wordings of a question, answers that are correct, incorrect or not attempted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.matching.answer_span import answer_span, is_refusal, token_f1
+from factsweep.operators.matching.answer_span import add_spans, is_refusal, token_f1
 from factsweep.operators.matching.graders import Contains, Exact, Gold, Grader
 from factsweep.operators.matching.normalise import Normaliser, language_of
+from factsweep.operators.matching.verdicts import JUDGE, MAJORITY, add_judged_text, find_majority
 from factsweep.operators.methods import belief, method
 from factsweep.operators.methods.belief_report import confidence_report, digest
+from factsweep.operators.metrics.agreement import agreement, confusion
 from factsweep.operators.metrics.belief.answers import By
 from factsweep.operators.metrics.belief.calibration import confidence
 from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
@@ -21,8 +23,10 @@ from factsweep.operators.metrics.open_questions import (
     DEFAULT_GRADER,
     INCORRECT,
     NOT_ATTEMPTED,
+    add_missing,
     open_questions,
 )
+from factsweep.operators.metrics.pass_at_k import pass_rows
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.open_question import OpenQuestion
 from factsweep.operators.schemas import columns, empty
@@ -33,6 +37,7 @@ _IDS = ("prompt_id", "relation_id", "pair_id")
 _TITLES: Mapping[str, str] = {
     "headline": "Answers that are correct, incorrect and not attempted, by grader",
     "parts": "By popularity of the subject (0: the least popular tenth) and by type of answer",
+    "agreement": "How far two graders agree about the answers, and which states they find",
 }
 
 
@@ -45,40 +50,35 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
     }
 
     def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
-        rows = _with_spans(answers)
+        rows = add_spans(answers)
         refused = [span for span in rows["span"].unique() if is_refusal(span, facts.refusals)]
         judged_spans = rows.with_columns(
             _token_f1(rows, gold), is_refused=pl.col("span").is_in(refused)
         )
-        graded = pl.concat(_grade_answers(judged_spans, gold, grader) for grader in graders)
+        by_rule = pl.concat(_grade_answers(judged_spans, gold, grader) for grader in graders)
+        by_judges = _add_verdicts(judged_spans, facts).select(by_rule.columns)
+        graded = pl.concat([by_rule, by_judges])
         default = graded.filter(grader=DEFAULT_GRADER)["state"] == CORRECT
         keyed = normaliser.add_keys(rows.drop("text").rename({"span": "text"}))
         matched = _as_templates(keyed).with_columns(correct=default)
         raw = matched.with_columns(answers["text"])
-        samples = _with_spans(extra_tables["samples"])
+        samples = add_spans(extra_tables["samples"])
         sampled = matched.join(samples, on="prompt_id", how="semi", maintain_order="left")
         keys = normaliser.add_keys(samples.select("prompt_id", text="span"))
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
-        ids = sampled.select(_IDS)
+        ids = answers.select(*_IDS, "subject_index")
         judged = ids.join(samples, on="prompt_id")
         judged = judged.with_columns(correct=graders[0].grade(judged, gold))
         return {
             "answers": matched,
             "calibration": sampled.join(confidences, on="prompt_id", maintain_order="left"),
             "sampled": count_right_samples(judged),
+            "judged_samples": _count_judged_samples(_add_verdicts(judged, facts)),
             "graded": graded,
             "confidences": confidence_kinds(raw, keys, extra_tables["canary"]),
         }
 
     return match
-
-
-def _with_spans(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `span`, the answer span of their `text`; equal texts are read once."""
-    texts = rows["text"].unique()
-    spans = pl.Series("span", map(answer_span, texts), pl.String)
-    distinct = pl.DataFrame({"text": texts}).with_columns(spans)
-    return rows.join(distinct, on="text", how="left", maintain_order="left")
 
 
 def _token_f1(rows: pl.DataFrame, gold: Gold) -> pl.Series:
@@ -106,6 +106,40 @@ def _grade_answers(rows: pl.DataFrame, gold: Gold, grader: Grader) -> pl.DataFra
     )
 
 
+def _add_verdicts(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """The rows (with pair_id, subject_index, span) once per judge: grader, state (null: none).
+
+    Several judges have a majority, which is a grader of its own.
+    """
+    ids = add_judged_text(rows, facts.pairs).select("judged_id") if facts.verdicts else None
+    states = {
+        f"{JUDGE}{name}": ids.join(verdicts, on="judged_id", how="left", maintain_order="left")[
+            "state"
+        ]
+        for name, verdicts in facts.verdicts.items()
+        if ids is not None
+    }
+    if len(states) > 1:
+        votes = map(find_majority, zip(*states.values(), strict=True))
+        states[MAJORITY] = pl.Series(votes, dtype=pl.String)
+    no_rows = rows.clear().with_columns(
+        grader=pl.lit("").cast(pl.String), state=pl.lit("").cast(pl.String)
+    )
+    return pl.concat(
+        [no_rows, *(rows.with_columns(grader=pl.lit(n), state=s) for n, s in states.items())]
+    )
+
+
+def _count_judged_samples(judged: pl.DataFrame) -> pl.DataFrame:
+    """The table `judged_samples`, from a row per sample and judge."""
+    is_right = pl.col("state") == CORRECT
+    counts = judged.group_by(*_IDS, "grader", maintain_order=True).agg(
+        n_samples=pl.len(),
+        n_right_samples=pl.when(pl.col("state").null_count() == 0).then(is_right.sum()),
+    )
+    return counts.select(pl.col(n).cast(t) for n, t in columns("judged_samples").items())
+
+
 def _as_templates(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with each wording as a template, of which Consist and fluctuation compare several.
 
@@ -122,7 +156,8 @@ def _condense(
 ) -> method.Tables:
     own_options = _without_template_analyses(options, facts)
     condensed = belief.condense(matched, repeated_answers, facts, own_options, by=_BY)
-    return {**condensed, "graded": matched["graded"]}
+    kept = {name: matched[name] for name in ("graded", "judged_samples")}
+    return {**condensed, **kept}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -141,10 +176,28 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     if not _has_equal_wordings(evidence.facts):  # a draw of a wording would leave facts out
         is_draw = pl.col("metric").str.starts_with("fluctuation_") & pl.col("variant").is_null()
         shared = shared.filter(~is_draw)
+    graded = evidence.tables["graded"]
+    graders = graded["grader"].unique(maintain_order=True).to_list()
+    ids = (*_IDS[1:], "prompt_id")
+    verdicts = graded.pivot("grader", index=ids, values="state", maintain_order=True)
+    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
+    agreed = agreement(verdicts, graders, MAJORITY, **draws)
     return {
-        "metrics": pl.concat([qa_metrics, shared]),
+        "metrics": pl.concat([qa_metrics, agreed, *_judged_pass_rows(evidence), shared]),
+        "confusion": confusion(verdicts, graders),
         **belief.kinds_compared(evidence),
     }
+
+
+def _judged_pass_rows(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
+    """The rows of pass@k by each judge, of the questions of which it judged every sample."""
+    samples, n_failed = evidence.tables["judged_samples"], evidence.n_failed_samples
+    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
+    for (grader,), of_grader in samples.group_by("grader", maintain_order=True):
+        if n_failed is not None:
+            n_lacking = add_missing(of_grader, "n_right_samples", n_failed)
+            rows = pass_rows(of_grader.drop_nulls("n_right_samples"), n_lacking, **draws)
+            yield rows.with_columns(variant=pl.format("grader={}", pl.lit(grader)))
 
 
 def _has_equal_wordings(facts: Facts) -> bool:
@@ -183,7 +236,10 @@ def _details(facts: Facts) -> pl.DataFrame:
 
 def _report(result: method.Result) -> method.Report:
     metrics = result.tables["metrics"]
-    report_tables = {"headline": tables.headline(metrics)}
+    report_tables = {
+        "headline": tables.headline(metrics),
+        "agreement": tables.agreement(metrics, result.tables["confusion"]),
+    }
     if not (of_parts := tables.select_parts(metrics)).is_empty():
         report_tables["parts"] = tables.parts(of_parts)
     report = method.Report(report_tables, titles=_TITLES)
@@ -193,10 +249,11 @@ def _report(result: method.Result) -> method.Report:
 METHOD = method.Method(
     ask=method.Ask(OpenQuestion, expand),
     measure=method.Measure(
-        # 2: ordinals, initials, acronyms and abbreviations in `contains`; 3: kinds of confidence
-        version=3,
+        # 2: ordinals, initials, acronyms and abbreviations in `contains`; 3: kinds of confidence;
+        # 4: judges, and agreement of graders
+        version=4,
         matcher=_matcher,
-        matched=("answers", "calibration", "sampled", "graded", "confidences"),
+        matched=("answers", "calibration", "sampled", "judged_samples", "graded", "confidences"),
         versions=lambda pipeline: Normaliser(pipeline).versions,
         can_match=lambda labels, pipeline: Normaliser(pipeline).has_words(labels),
         compute=_measure,
@@ -204,8 +261,9 @@ METHOD = method.Method(
         categories=(*_IDS[1:], "template_id", "key"),
         main_metric="acc_at_1",
         reads_refusals=True,
+        takes_judges=True,
         options=belief.Options,
-        measured=("metrics", *belief.KIND_TABLES),
+        measured=("metrics", "confusion", *belief.KIND_TABLES),
         metrics=tables.SHOWN,
         of_samples=belief.OF_SAMPLES,
         sampling=method.Sampling(

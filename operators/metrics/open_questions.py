@@ -21,6 +21,7 @@ from factsweep.operators.metrics.shared.rows import (
 
 DEFAULT_GRADER = "contains"
 CORRECT, INCORRECT, NOT_ATTEMPTED = STATES = ("correct", "incorrect", "not_attempted")
+_RULES = ("exact", DEFAULT_GRADER)  # the graders that always have a verdict
 
 _STATES = (
     Metric("correct", "Correct", "share of answers that are right; 0 to 1", "higher"),
@@ -50,7 +51,10 @@ _TEXTS = (
     Metric("exact_match", "Exact match", "share of answers that equal a right one", "higher"),
     Metric("token_f1", "Token F1", "words shared with the nearest right answer; 0 to 1", "higher"),
 )
-METRICS = (*_STATES, *_TEXTS)
+VERDICTS = Metric(
+    "verdicts", "Verdicts", "share of answers for which a judge gave one of its words", "higher"
+)
+METRICS = (*_STATES, VERDICTS, *_TEXTS)
 
 
 def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
@@ -90,15 +94,15 @@ def open_questions(
     """The rows of all metrics (table ROWS), over everything, by relation and by part.
 
     `graded` has a row per grader and answer (table `graded`); `details` has pair_id, popularity,
-    sample and answer_type.
+    sample and answer_type. Answers that a judge has no verdict on are in no state, and counted as
+    failed.
     """
     draws = {"seed": seed, "n_rounds": n_rounds}
     rows: list[Row] = []
     for (grader,), of_grader in graded.group_by("grader", maintain_order=True):
         variant = None if grader == DEFAULT_GRADER else f"grader={grader}"
-        counts = count_answers(of_grader, n_failed)
-        rows += _rows(state_terms(of_grader), counts, variant, **draws)
-        rows += _part_rows(of_grader, details, variant, **draws)
+        rows += state_rows(of_grader, n_failed, variant, **draws)
+        rows += _part_rows(of_grader.drop_nulls("state"), details, variant, **draws)
     exact = graded.filter(grader="exact")
     is_exact = (pl.col("state") == CORRECT).mean()
     texts = {
@@ -107,6 +111,27 @@ def open_questions(
     }
     rows += _rows(texts, count_answers(exact, n_failed), None, **draws)
     return table(rows)
+
+
+def state_rows(
+    graded: pl.DataFrame, n_failed: pl.DataFrame, variant: str | None, **draws: int
+) -> Iterator[Row]:
+    """The rows of one grader's states, and of the answers without a verdict if there can be any."""
+    judged = graded.drop_nulls("state")
+    counts = count_answers(judged, add_missing(graded, "state", n_failed))
+    yield from _rows(state_terms(judged), counts, variant, **draws)
+    if not {*graded["grader"]} <= {*_RULES}:
+        terms = {
+            VERDICTS.name: pair_terms(graded, pl.col("state").is_not_null().mean(), pl.lit(1.0))
+        }
+        yield from _rows(terms, count_answers(graded, n_failed), variant, **draws)
+
+
+def add_missing(rows: pl.DataFrame, column: str, n_failed: pl.DataFrame) -> pl.DataFrame:
+    """`n_failed` (relation_id, n_failed) with the rows that have no value in a column."""
+    lacking = rows.filter(pl.col(column).is_null()).group_by("relation_id", maintain_order=True)
+    n_lacking = lacking.agg(n_failed=pl.len().cast(pl.Int64))
+    return pl.concat([n_failed, n_lacking])
 
 
 def _rows(

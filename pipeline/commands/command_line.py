@@ -11,14 +11,23 @@ from importlib import metadata
 import argcomplete
 
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError, reason
-from factsweep.pipeline.commands import artifacts, build, compare, data, rehearsal, run, study
+from factsweep.pipeline.commands import (
+    artifacts,
+    build,
+    compare,
+    data,
+    judge,
+    rehearsal,
+    run,
+    study,
+)
 from factsweep.pipeline.commands.arguments import Parser, add_words
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.machine import logs, secrets, urls
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.machine.streams import OutputError
 
-_VERBS = (run, rehearsal, study, compare, build, data, artifacts)
+_VERBS = (run, judge, rehearsal, study, compare, build, data, artifacts)
 _GROUPS = {
     "measure": (
         *(
@@ -32,6 +41,7 @@ _GROUPS = {
             "prefetch",
             "prompts",
             "score",
+            "judge",
         ),
     ),
     "read what was measured": ("compare", "report", "export", "published"),

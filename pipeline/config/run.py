@@ -206,6 +206,9 @@ class _RunFields:
     artifacts: Annotated[Text, _WHERE]
     results: Annotated[Text, _WHERE]
     answers: Annotated[Text | None, NoNumber("recipes have the checksum of the file")]
+    judges: Annotated[
+        tuple[Text, ...] | None, NoNumber("the recipe of matching has the verdicts themselves")
+    ]
     max_cost: Annotated[Annotated[float, Field(gt=0, le=1_000_000_000)] | None, _UNTIL]
     budget: Annotated[
         Text | Annotated[int, Field(ge=1, le=1_000_000_000)] | None,

@@ -85,6 +85,8 @@ def run_of_record(recorded: Mapping[str, Any]) -> Run:
         "metrics": build(method.measure.options, recorded["metrics"], "metrics"),
         "cluster": build(Cluster, cluster, "cluster"),
     }
+    if recorded.get("judges"):
+        built["judges"] = tuple(recorded["judges"])
     return Run(**{**{field.name: recorded.get(field.name) for field in fields(Run)}, **built})
 
 

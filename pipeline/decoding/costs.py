@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.errors import DamagedFileError
+from factsweep.operators.matching.verdicts import JUDGE
 from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES, MONEY, percent
 from factsweep.pipeline.cluster.hardware import gpus_per_engine, hardware
@@ -29,9 +30,10 @@ from factsweep.pipeline.decoding.rough_rates import rough_seconds
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.logs import LOG, may_fail
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.stages.plan import Branch, Plan
+from factsweep.pipeline.stages.plan import Branch, Plan, load_verdicts
 from factsweep.pipeline.stages.step import read_cost
 from factsweep.pipeline.storage.artifact import Artifact
+from factsweep.pipeline.storage.lookup import open_artifact
 from factsweep.pipeline.storage.shard import numbers
 from factsweep.pipeline.storage.store import Store
 
@@ -210,6 +212,20 @@ def collect_costs(plan: Plan) -> pl.DataFrame:
                 n_bytes = sum(shard.bytes for table in tables for shard in table.values())
                 rows[artifact.folder] = {**row, "bytes": n_bytes}
     return pl.DataFrame(list(rows.values()), schema=SPENT)
+
+
+def collect_judge_costs(plan: Plan) -> pl.DataFrame:
+    """The costs of the replies of a run's judges (SPENT): the stage is the grader's name."""
+    branch = plan.branches[0]
+    rows = [
+        {
+            **_of_engine(branch, open_artifact(plan.store, verdicts.answers)),
+            "stage": f"{JUDGE}{verdicts.judge}",
+            "setting": None,
+        }
+        for verdicts in load_verdicts(plan.run)
+    ]
+    return pl.DataFrame(rows, schema=SPENT)
 
 
 def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.util import remove_placement_group
 
-from factsweep.operators.errors import StoppedError
+from factsweep.operators.errors import CostLimitError, StoppedError
 from factsweep.pipeline.cluster.hardware import most_engines
 from factsweep.pipeline.cluster.ray_cluster import placement
 from factsweep.pipeline.config.run import Run
@@ -168,7 +168,7 @@ class Pool:
         """Have all shards answered; yields the folder of an artifact when no shard of it is left.
 
         Raises:
-            StoppedError: the money is spent.
+            CostLimitError: the money is spent.
             FactsweepError: an engine returned this for a shard.
         """
         self._add(shards)
@@ -187,7 +187,7 @@ class Pool:
             self._add(queue.take_ready())
         if self._is_broke:
             limit, spent = self._plan.run.max_cost, ray.get(self._tally.spent.remote())
-            raise StoppedError(
+            raise CostLimitError(
                 f"stopped at {spent:.4g} spent, before max_cost={limit:g} is exceeded; all "
                 "answers are kept, and a run with a higher max_cost resumes from them."
             )

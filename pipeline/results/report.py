@@ -44,7 +44,7 @@ from factsweep.operators.tables.shared.pivot import (
 )
 from factsweep.operators.wording import shorten
 from factsweep.pipeline.config.folders import below
-from factsweep.pipeline.decoding.costs import SPENT, collect_costs, cost_table
+from factsweep.pipeline.decoding.costs import SPENT, collect_costs, collect_judge_costs, cost_table
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import estimates, past_runs, run_record
@@ -62,7 +62,8 @@ PAGE = "index.html"
 _NOTHING: Record = MappingProxyType({})
 _ESTIMATES = "estimates"  # their folder in a report
 _REPLACED = (*ESTIMATES, "estimates.html", "variance.parquet")  # the last two: of earlier versions
-_WEIGHTED = ("bins", "confidence_differences")  # whose numbers are means over `n` rows each
+# Tables whose numbers are means over `n` rows each.
+_WEIGHTED = ("bins", "confidence_differences", "confusion")
 _PER_SEED = ("seed", "repetition")
 
 
@@ -85,12 +86,13 @@ def write(
     if is_kept and earlier.keys() >= set(run_record.TAKEN):
         costs = {name: earlier[name] for name in run_record.TAKEN}
     else:
+        own_costs = collect_costs(plan) if spent is None else spent
         started = datetime.now(UTC) - timedelta(seconds=seconds["total"])
         costs = {
             "seconds": seconds,
             "started": started.isoformat(timespec="seconds"),
             "cost": run_record.cost(plan),
-            "spent": (collect_costs(plan) if spent is None else spent).to_dicts(),
+            "spent": pl.concat([own_costs, collect_judge_costs(plan)]).to_dicts(),
         }
     content = run_record.build_record(plan, costs)
     past_record = json.loads(json.dumps(content))

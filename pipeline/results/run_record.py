@@ -40,7 +40,7 @@ ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATE)
 # Times and costs, which are kept when the results of a finished run are rewritten.
 TAKEN = ("seconds", "started", "cost", "spent")
 # The fields of a run that decide what is asked and measured.
-_FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers")
+_FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers", "judges")
 QUESTIONS = (*_FIELDS, "settings", "target", "sample_seed")
 
 
@@ -91,7 +91,10 @@ def warn_of_replacement(store: Store, old: Mapping[str, Any], plan: Plan) -> str
         }
         for content in (old, new)
     )
-    reasons = shorten(list(differences(old_fields, new_fields)) or ["versions"])
+    changes = list(differences(old_fields, new_fields))
+    if plan.run.judges and all(line.startswith("judges") for line in changes):
+        return None  # the results of the same run, with verdicts
+    reasons = shorten(changes or ["versions"])
     return (
         f"the results in {store.where()} are of another run ({reasons}) and will be replaced; to "
         "keep them, stop and give another run_name=…"

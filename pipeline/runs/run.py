@@ -309,10 +309,11 @@ def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
 
 
 def make_given(plan: Plan) -> None:
-    """Make the missing artifacts of a plan with given answers, in this process."""
+    """Make the missing artifacts of a plan whose answers are there, in this process."""
     wait = plan.run.cluster.when_held == "wait"
     with lease.hold_leases(plan.store, plan.missing(), wait=wait) as writer:
         with may_fail(PROGRESS):
             run_files.write_pulse(plan.run, "running", {})
         for step in plan.steps:
-            step.run(writer.leases.get(step.artifact.folder))
+            if step.question is None:
+                step.run(writer.leases.get(step.artifact.folder))

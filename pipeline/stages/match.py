@@ -9,6 +9,8 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.datasets.object_types import typed_objects
+from factsweep.operators.errors import InputError
+from factsweep.operators.matching.verdicts import VERDICTS
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import GENERATE, Matcher
 from factsweep.operators.schemas import empty
@@ -26,9 +28,50 @@ from factsweep.pipeline.stages.expand import (
 )
 from factsweep.pipeline.stages.step import ShardedStage, Sharing
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
+from factsweep.pipeline.storage.lookup import open_artifact
+from factsweep.pipeline.storage.store import Store
 
 VERSION = 4
 _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What a judge said about some answers: the artifact `matched` of a run that asked it."""
+
+    judge: str
+    matched: Artifact
+
+    @classmethod
+    def of_metrics(cls, store: Store, folder: str) -> "Verdicts":
+        """The verdicts behind an artifact of metrics, as `Run.judges` names it.
+
+        Raises:
+            InputError: there is none, or it is of no judge.
+        """
+        metrics = open_artifact(store, folder)
+        fingerprint = metrics.recipe.inputs.get("matched")
+        matched = open_artifact(store, f"matched/{fingerprint}")
+        if matched.recipe.fields.get("method") != "judge":
+            raise InputError(f"judges names {folder}, which is of no judge; `factsweep judge` is.")
+        return cls(str(metrics.recipe.fields["model"]), matched)
+
+    @property
+    def answers(self) -> str:
+        """The folder of the judge's replies."""
+        return f"{GENERATE.answers}/{self.matched.recipe.inputs[GENERATE.answers]}"
+
+
+def collect_verdicts(judges: Sequence[Verdicts]) -> dict[str, pl.DataFrame]:
+    """The verdicts by judge (VERDICTS): of several on the same answer the first that is one."""
+    tables_by_judge: dict[str, list[pl.DataFrame]] = {}
+    for verdicts in judges:
+        rows = verdicts.matched.read_all("verdicts").select(VERDICTS.names())
+        tables_by_judge.setdefault(verdicts.judge, []).append(rows.drop_nulls())
+    return {
+        judge: pl.concat(tables).unique("judged_id", keep="first", maintain_order=True)
+        for judge, tables in tables_by_judge.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -47,6 +90,7 @@ class Match(ShardedStage):
     matching: Matching
     weights: Weights
     n_sampled: int
+    judges: tuple[Verdicts, ...] = ()
 
     @property
     def recipe(self) -> Recipe:
@@ -67,7 +111,11 @@ class Match(ShardedStage):
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.extra_outputs)}
         repeated = self.repeated_answers
         again = {} if repeated is None else {repeated.stage: repeated.fingerprint}
-        inputs = {self.answers.stage: self.answers.fingerprint, **blocks, **again}
+        verdicts = {
+            f"judge {number} {verdicts.judge}": verdicts.matched.fingerprint
+            for number, verdicts in enumerate(self.judges)
+        }
+        inputs = {self.answers.stage: self.answers.fingerprint, **blocks, **again, **verdicts}
         return Recipe("matched", VERSION, fields, inputs)
 
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:
@@ -82,7 +130,8 @@ class Match(ShardedStage):
             sizes = n_prompts(self.prompts)
             parts = {relation_id: sizes[relation_id] for relation_id in missing}
             sharing(partial(self._match, artifact), parts)
-        made_of = (self.facts, self.prompts, self.answers, *self._further)
+        verdicts = (verdicts.matched for verdicts in self.judges)
+        made_of = (self.facts, self.prompts, self.answers, *self._further, *verdicts)
         artifact.finish(tables, expected_shards=dict.fromkeys(tables, relations), made_of=made_of)
 
     @property
@@ -117,7 +166,8 @@ class Match(ShardedStage):
         if (language := self.matching.values_in) is not None:
             typed = typed_objects(facts, language, self.matching.tolerance)
             facts = replace(facts, typed=typed)
-        facts = replace(facts, refusals=self.matching.refusals)
+        verdicts = collect_verdicts(self.judges)
+        facts = replace(facts, refusals=self.matching.refusals, verdicts=verdicts)
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
 
 

@@ -30,7 +30,7 @@ from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.external_answers import GivenAnswers, UnansweredPrompts
 from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase, label_warnings
-from factsweep.pipeline.stages.match import Match
+from factsweep.pipeline.stages.match import Match, Verdicts
 from factsweep.pipeline.stages.question import Answer, Question, room
 from factsweep.pipeline.stages.step import Stage, Step
 from factsweep.pipeline.storage.artifact import Artifact
@@ -291,7 +291,9 @@ def _branch(
     repeats = () if repeated_step is None else (repeated_step,)
     repeated = None if repeated_step is None else repeated_step.artifact
     read_again = repeated if "confidences" in run.method.measure.matched else None
-    match = Match(method, *inputs, further_artifacts, read_again, run.matching, weights, n_sampled)
+    judges, matching = load_verdicts(run), run.matching
+    further = (further_artifacts, read_again)
+    match = Match(method, *inputs, *further, matching, weights, n_sampled, judges)
     read_steps = repeats if read_again is not None else ()
     matched = _step(run, match, prompts, answers, *further_steps, *read_steps)
     aggregate = Aggregate(
@@ -322,6 +324,21 @@ def _branch(
         metrics=metrics.artifact,
         steps=(*sources, prompts, admitted, answers, *repeats, *further_steps, matched, metrics),
     )
+
+
+def load_verdicts(run: Run) -> tuple[Verdicts, ...]:
+    """What the judges of a run said.
+
+    Raises:
+        InputError: the benchmark takes no judges, or their verdicts are gone.
+    """
+    if run.judges and not run.method.measure.takes_judges:
+        raise InputError(
+            f"judges: the answers of benchmark={run.benchmark.name} are not judged by models, but "
+            "those to open questions are; leave it out."
+        )
+    store = Store(run.artifacts)
+    return tuple(Verdicts.of_metrics(store, folder) for folder in run.judges or ())
 
 
 def _plan_answers(run: Run, setting: PromptSetting, prompts: Step, weights: Weights) -> _Answers:

@@ -55,6 +55,7 @@ SET_OF = {
     "prompt=masked": ["model=bert-base-uncased"],
     "prompt=plausibility": ["benchmark=probelm-mini"],
     "prompt=answer-space": ["benchmark=bear"],
+    "prompt=judge": ["benchmark=judge"],
     **{f"prompt=questions{shots}": ["benchmark=nq-open"] for shots in ("", "-5-shot")},
     **{f"prompt={shots}-shot": ["benchmark=kamel-mini"] for shots in (1, 5, 10)},
     **{f"prompt={each}": ["benchmark=distractors-mini"] for each in RETRIEVALS},

@@ -16,6 +16,7 @@ from factsweep.operators.methods import METHODS
 from factsweep.operators.prompts.answer_space import AnswerSpace
 from factsweep.operators.prompts.clozes import Distractors
 from factsweep.operators.prompts.few_shot import FewShot
+from factsweep.operators.prompts.judge import JudgePrompt
 from factsweep.operators.prompts.masked import MaskedSetting
 from factsweep.operators.prompts.open_question import OpenQuestion
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES, Plausibility
@@ -69,7 +70,7 @@ COMPARED = {
 }
 SAMPLES = {f"decoding.samples.{field.name}" for field in fields(Samples)}
 # Where files lie, whose content is part of a recipe: each has a test of its own.
-FILES = ("benchmark.path", "benchmark.knowledge_base")
+FILES = ("benchmark.path", "benchmark.knowledge_base", "judges")
 # Parts of recipes that need not change a fingerprint of a run that asks something else of engines.
 SILENT = {
     "generate": {*COMPARED, "decoding.scorer"},  # it scores given texts
@@ -324,6 +325,7 @@ SETTINGS = {
     "kamel": FewShot(5, as_="turns"),
     "prefer": Distractors("random"),
     "qa": OpenQuestion("random", 4, as_="turns"),
+    "judge": JudgePrompt("random", 4, as_="turns", instruct="I", reminder="R", again=True),
     "bear": AnswerSpace(),
 }
 
@@ -336,7 +338,7 @@ def test_fingerprints_any_field_of_a_setting_changed_are_others(
     setting = SETTINGS[ability]
     names_before = fingerprints(replace(run, settings=(setting,)))
     # Open questions have one style, and their templates are questions.
-    fixed = {"style", "templates"} if ability == "qa" else set()
+    fixed = {"style", "templates"} if ability in ("qa", "judge") else set()
     for path in {field.name for field in fields(setting)} - fixed:
         with subtests.test(path):
             value = another(hint_at(type(setting), path), getattr(setting, path))
