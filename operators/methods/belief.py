@@ -88,7 +88,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         rows = sampled.join(confidences, on="prompt_id", maintain_order="left")
         ids = sampled.select("prompt_id", "relation_id", "pair_id")
         counts = sampled_correctness(keys.join(ids, on="prompt_id"), right_keys)
-        kinds = confidence_kinds(matched, keys, extra_tables["canary"])
+        kinds = confidence_kinds(matched, keys, extra_tables)
         return {"answers": matched, "calibration": rows, "sampled": counts, "confidences": kinds}
 
     return match

@@ -56,10 +56,10 @@ class Options(method.Rounds):
 
 def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> method.Matcher:
     def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
-        samples, repeated = (extra_tables[name] for name in ("samples", "canary"))
+        samples = extra_tables["samples"]
         ids = answers.select("prompt_id", "relation_id", "pair_id")
         sampled = ids.join(samples, on="prompt_id")
-        asked = pl.concat([samples.select("prompt_id"), repeated.select("prompt_id")]).unique()
+        asked = pl.concat(rows.select("prompt_id") for rows in extra_tables.values()).unique()
         greedy = answers.join(asked, on="prompt_id", how="semi", maintain_order="left")
         greedy, keys = (add_set_keys(rows, facts.pairs) for rows in (greedy, sampled))
         greedy = mark_complete(greedy, facts.pairs)
@@ -68,7 +68,7 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
             "given": answers,
             "sampled": count_right_samples(mark_complete(sampled, facts.pairs)),
             "calibration": greedy.join(shares, on="prompt_id", how="inner", maintain_order="left"),
-            "confidences": confidence_kinds(greedy, keys, repeated, sets_match),
+            "confidences": confidence_kinds(greedy, keys, extra_tables, sets_match),
         }
 
     return match

@@ -57,7 +57,11 @@ def _items(preferences: pl.DataFrame) -> pl.DataFrame:
 
 
 GENERATE = Ability(
-    "generate", "generations", "text", repeat_table="canary", extra_tables=("samples",)
+    "generate",
+    "generations",
+    "text",
+    repeat_table="canary",
+    extra_tables=("samples", "p_true", "verbalised"),
 )
 FILL = Ability("fill", "masked", "token", repeat_table=None, extra_tables=("priors",))
 SCORE = Ability(
@@ -77,6 +81,8 @@ BESIDE: Mapping[str, str] = MappingProxyType(
     {
         "canary": "asked again, to see whether answers change",
         "samples": "drawn at random, for confidence",
+        "p_true": "asked whether an answer is true, for confidence",
+        "verbalised": "asked how sure an answer is, for confidence",
         "priors": "to prompts without a subject, for what is likely anyway",
         "rescored": "scored again in another order, to see whether scores change",
         "preferred_again": "compared again in another order, to see whether scores change",

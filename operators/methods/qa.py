@@ -75,7 +75,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
             "sampled": count_right_samples(judged),
             "judged_samples": _count_judged_samples(_add_verdicts(judged, facts)),
             "graded": graded,
-            "confidences": confidence_kinds(raw, keys, extra_tables["canary"]),
+            "confidences": confidence_kinds(raw, keys, extra_tables),
         }
 
     return match

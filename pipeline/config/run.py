@@ -60,6 +60,18 @@ class Baselines:
 
 
 @dataclass(frozen=True)
+class Confidence:
+    """The further questions about the canary's answers (`ask`), and their words."""
+
+    ask: InRecipe[tuple[Literal["p_true", "verbalised"], ...]]
+    p_true: InRecipe[NotEmpty]
+    true: InRecipe[NotEmpty]
+    false: InRecipe[NotEmpty]
+    verbalised: InRecipe[NotEmpty]
+    max_tokens: InRecipe[Annotated[int, Field(ge=1, le=1_000)]]  # of the number
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How answers are decoded (conf/decoding/)."""
 
@@ -73,6 +85,7 @@ class Decoding:
     ]
     samples: Samples
     baselines: Baselines
+    confidence: Confidence
     canary_prompts: InRecipe[CountOrNone]
     determinism: InRecipe[Literal["default", "batch_invariant"]]
     mix_tensor_parallel: InRecipe[bool]

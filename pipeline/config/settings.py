@@ -11,7 +11,7 @@ from factsweep.operators.engines.vllm.source import parsers
 from factsweep.operators.errors import InputError, collect_faults, input_errors
 from factsweep.operators.matching.normalise import BLANK
 from factsweep.operators.methods import METHODS
-from factsweep.operators.methods.method import FILL, PREFER, SCORE, PromptSetting
+from factsweep.operators.methods.method import FILL, GENERATE, PREFER, SCORE, PromptSetting
 from factsweep.operators.prompts.setting import LanguageWords
 from factsweep.operators.wording import join_sentences, safe_names, suggestion
 from factsweep.operators.wording.redaction import is_secret, redactor, texts
@@ -66,7 +66,10 @@ def run_of_record(recorded: Mapping[str, Any]) -> Run:
     method = METHODS[benchmark.method]
     # Fields that earlier versions lacked are null.
     samples = {"until": None, **recorded["decoding"]["samples"]}
-    decoding = build(Decoding, {**recorded["decoding"], "samples": samples}, "decoding")
+    content = folders.content(folders.files("decoding")["default"])
+    asked = {"confidence": content["confidence"]} if isinstance(content, dict) else {}
+    fields_of_record = {**asked, **recorded["decoding"], "samples": samples}
+    decoding = build(Decoding, fields_of_record, "decoding")
     new_fields = dict.fromkeys(field.name for field in fields(Model))
     model = {**new_fields, **recorded["model"]}
     model.pop("instruction_tuned", None)  # of earlier versions
@@ -275,6 +278,7 @@ def check_run(run: Run) -> None:
     _check_template(run.model)
     _check_thinking(run)
     _check_samples(run)
+    _check_confidence(run)
     model, decoding = run.model, run.decoding
     chats = {as_ for setting in run.settings if (as_ := getattr(setting, "as_", None)) is not None}
     if chats and run.answers is None and not model.chat_template:  # answers may be from elsewhere
@@ -452,6 +456,42 @@ def _check_server_abilities(run: Run) -> None:
             f"benchmark={run.benchmark.name} compares entities: an endpoint gives no beams, and "
             "what that costs is not known beforehand; leave decoding.baselines.beams and max_cost "
             "out."
+        )
+
+
+def _check_confidence(run: Run) -> None:
+    """Refuse questions about answers that this model or its engine cannot be asked."""
+    options, model = run.decoding.confidence, run.model
+    asked = options.ask
+    if not asked or run.answers is not None:
+        return
+    if (
+        not (options.true.strip() and options.false.strip())
+        or options.true.strip() == options.false.strip()
+    ):
+        raise InputError(
+            f"decoding.confidence.true={options.true!r} and false={options.false!r} are compared "
+            "as answers; give two different words."
+        )
+    named = f"decoding.confidence.ask=[{','.join(asked)}]"
+    if run.method.ask.ability != GENERATE or not run.method.measure.confidences:
+        raise InputError(
+            f"{named} asks about answers that a model writes, and benchmark={run.benchmark.name} "
+            "measures no confidence in such answers; leave it out."
+        )
+    if model.thinking:
+        raise InputError(f"{named} asks a model that thinks first; set model.thinking=off.")
+    is_chat_of_server = model.endpoint is not None and model.chat_template
+    lacks_tokens = model.endpoint is not None and model.tokenizer is None
+    if "p_true" in asked and (is_chat_of_server or lacks_tokens):
+        raise InputError(
+            f"{named}: p_true scores given texts token by token, which needs "
+            "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing. "
+            "verbalised needs neither."
+        )
+    if "p_true" in asked and "score" not in run.engine.abilities:
+        raise InputError(
+            f"{named}: p_true scores given texts, which decoding.engine={run.engine.name} does not."
         )
 
 

@@ -42,7 +42,7 @@ def questions(run: Run, setting: PromptSetting) -> Questions:
     """Greedy answers to all prompts; repeated answers and blocks of samples for some.
 
     The share of repeated answers that differ is the noise floor of the hardware. They alone have
-    log-probabilities, which would halve vLLM's throughput for all prompts.
+    log-probabilities, which would cost all prompts more than 2 % (benchmarks/bench_logprobs.py).
     """
     decoding, samples = run.decoding, run.decoding.samples
     greedy = Sampling(max_tokens=decoding.max_tokens, stop=decoding.stop)
@@ -154,13 +154,16 @@ class Generate(Task):
         self, groups: Iterable[pl.DataFrame], engine: Engine, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         """An answer for each row, in order of completion."""
-        for answer in engine.answers(self._requests(groups, tokenizer)):
+        for answer in engine.answers(self.requests(groups, tokenizer)):
             if isinstance(answer, RefusedRequest):
                 yield build_error(answer)
             else:
-                yield AnswerRow(self._row(answer), _counts(answer), thought=self._thought(answer))
+                yield AnswerRow(
+                    self._row(answer), count_answer(answer), thought=self._thought(answer)
+                )
 
-    def _requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
+    def requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
+        """A request for each row."""
         for part, ids in self._read(groups, tokenizer):
             prompts = zip(part["prompt_id"], part["text"], ids, strict=True)
             for name, text, token_ids in prompts:
@@ -177,7 +180,7 @@ class Generate(Task):
         """Slices of the rows with their token ids; the next slice is read ahead."""
         with ThreadPoolExecutor(1, "tokenizer") as reader:
             last = None
-            for part in chain.from_iterable(map(_slices, groups)):
+            for part in chain.from_iterable(map(slice_rows, groups)):
                 future = reader.submit(self.token_ids, tokenizer, part["text"].to_list())
                 if last is not None:
                     yield last[0], last[1].result()
@@ -215,10 +218,10 @@ class Generate(Task):
         }
 
 
-def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def slice_rows(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Slices of the rows that double in size up to a limit.
 
-    >>> [part.height for part in _slices(pl.DataFrame({"a": range(600)}))]
+    >>> [part.height for part in slice_rows(pl.DataFrame({"a": range(600)}))]
     [32, 32, 64, 128, 256, 88]
     """
     start, n = 0, _READ_FIRST
@@ -238,7 +241,8 @@ def build_error(request: RefusedRequest) -> AnswerRow:
     return AnswerRow({}, {"prompts": 1, "answers": 0, "cached_tokens": 0, **tokens}, error)
 
 
-def _counts(answer: Answer) -> dict[str, float]:
+def count_answer(answer: Answer) -> dict[str, float]:
+    """The counts of an answered prompt: its answers and tokens, and what a server left out."""
     n_output = answer.n_output_tokens
     if n_output is None:
         n_output = sum(completion.n_tokens for completion in answer.completions)

@@ -22,8 +22,8 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
 from factsweep.pipeline.machine import processor
+from factsweep.pipeline.stages import ask_confidence, generate, prefer
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages import generate, prefer
 from factsweep.pipeline.stages.admit import Admit
 from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.choose import Choose
@@ -348,7 +348,7 @@ def _plan_answers(run: Run, setting: PromptSetting, prompts: Step, weights: Weig
     elif ability == SCORE:
         questions = generate.score_questions(run)
     elif ability == GENERATE:
-        questions = generate.questions(run, setting)
+        questions = ask_confidence.add_questions(run, generate.questions(run, setting))
     else:
         questions = prefer.questions(run, setting, sources, prompts.artifact)
     task = questions.answers.task

@@ -3,12 +3,14 @@
 - `samples`: the share of sampled answers that match the greedy one (table `calibration`);
 - `sequence`: exp(Σ log p) of the answer's tokens, without the one that ends it;
 - `sequence_mean`: exp of their mean log p;
-- `entropy,cluster=…`: minus the semantic entropy of the samples, of which only the order counts.
+- `entropy,cluster=…`: minus the semantic entropy of the samples, of which only the order counts;
+- `p_true`: p(True) / (p(True) + p(False)) behind a further question about the answer;
+- `verbalised`: the number from 0 to 100 that the model gives when asked, as a share.
 
 All but `samples` are rows of the table `confidences`, null where a kind is undefined.
 
-Sources: Farquhar et al. 2024 (discrete semantic entropy); the project's specification,
-*Uncertainty from what is stored*.
+Sources: Farquhar et al. 2024 (discrete semantic entropy); Kadavath et al. 2022 (P(True)); the
+project's specification, *Uncertainty from what is stored*.
 """
 
 from collections.abc import Mapping
@@ -51,15 +53,19 @@ def variant_of(kind: str) -> str | None:
 
 
 def confidence_kinds(
-    greedy: pl.DataFrame, samples: pl.DataFrame, repeated: pl.DataFrame, match: Match = matches
+    greedy: pl.DataFrame,
+    samples: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    match: Match = matches,
 ) -> pl.DataFrame:
     """Give each prompt its confidence of each kind but `samples` (columns: CONFIDENCES).
 
     `greedy` has one row per prompt: prompt_id, relation_id, pair_id, text and correct. `samples`
-    has prompt_id and key, one row per sampled answer; `repeated` the answers decoded a second time,
-    with log-probabilities (table `canary`). An answer that changed has no sequence confidence.
+    has prompt_id and key, one row per sampled answer; `tables` the answers decoded once more, by
+    name: `canary` with log-probabilities, `p_true` and `verbalised` with the reply to a question
+    about them. An answer that changed has no such confidence.
     """
-    values = pl.concat([_entropies(samples, match), _sequences(greedy, repeated)])
+    values = pl.concat([_entropies(samples, match), _of_repeated(greedy, tables)])
     ids = greedy.select("prompt_id", "relation_id", "pair_id", "correct")
     rows = values.join(ids, on="prompt_id").sort("kind", "prompt_id")
     return rows.select(pl.col(name).cast(dtype) for name, dtype in CONFIDENCES.items())
@@ -110,16 +116,41 @@ def _entropies(samples: pl.DataFrame, match: Match) -> pl.DataFrame:
     return pl.concat([_VALUES.to_frame(), *map(_as_values, tables)])
 
 
-def _sequences(greedy: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
-    """The probability of each repeated answer, whole and per token (columns: _VALUES)."""
-    first = greedy.select("prompt_id", first_text="text")
-    rows = repeated.join(first, on="prompt_id")
-    is_same = pl.col("text") == pl.col("first_text")
-    logprob = pl.when(is_same).then(pl.col("logprob").cast(pl.Float64))
+def _of_repeated(greedy: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The kinds that are known of answers decoded once more (columns: _VALUES)."""
+    logprob = pl.col("logprob").cast(pl.Float64)
     mean = pl.when(pl.col("n_tokens") > 0).then(logprob / pl.col("n_tokens"))
-    kinds = rows.select("prompt_id", sequence=logprob.exp(), sequence_mean=mean.exp())
-    values = kinds.unpivot(index="prompt_id", variable_name="kind", value_name="confidence")
-    return _as_values(values.with_columns(n_clusters=pl.lit(None)))
+    odds = (pl.col("logprob_false") - pl.col("logprob_true")).exp()
+    kinds = {
+        "canary": {"sequence": logprob.exp(), "sequence_mean": mean.exp()},
+        "p_true": {"p_true": 1 / (1 + odds)},
+        "verbalised": {"verbalised": read_percent(pl.col("reply"))},
+    }
+    first = greedy.select("prompt_id", first_text="text")
+    values = [_VALUES.to_frame()]
+    for table, expressions in kinds.items():
+        rows = tables[table].join(first, on="prompt_id")
+        is_same = pl.col("text") == pl.col("first_text")
+        defined = {kind: pl.when(is_same).then(value) for kind, value in expressions.items()}
+        wide = rows.select("prompt_id", **defined)
+        long = wide.unpivot(index="prompt_id", variable_name="kind", value_name="confidence")
+        values.append(_as_values(long.with_columns(n_clusters=pl.lit(None))))
+    return pl.concat(values)
+
+
+def read_percent(reply: pl.Expr) -> pl.Expr:
+    """The one number of a reply's first line, from 0 to 100, as a share; null: none, or several.
+
+    >>> texts = [" 90%", "about 75.", "95/100", "60 to 80", "101", "1,000", "-5", "sure", None]
+    >>> pl.DataFrame({"reply": texts}).select(read_percent(pl.col("reply")))["reply"].to_list()
+    [0.9, 0.75, 0.95, None, None, None, None, None, None]
+    """
+    line = reply.str.extract(r"^\s*([^\r\n]*)").str.replace(r"\s*(?:/|out of)\s*100\b", "")
+    numbers = line.str.extract_all(r"[-−]?[\d.,]*\d").list.unique()
+    single = pl.when(numbers.list.len() == 1).then(numbers.list.first())
+    number = single.str.extract(r"^(\d{1,3}(?:[.,]\d{1,2})?)$").str.replace(",", ".", literal=True)
+    value = number.cast(pl.Float64, strict=False)
+    return pl.when(value <= 100).then(value / 100).name.keep()
 
 
 def _as_values(rows: pl.DataFrame) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from factsweep.operators.prompts.plausibility import PROMPT_TYPES, Plausibility
 from factsweep.operators.prompts.setting import Setting
 from factsweep.pipeline.config.cluster import RayJob
 from factsweep.pipeline.config.recipe import NoNumber, declarations
-from factsweep.pipeline.config.run import Baselines, Run, Samples
+from factsweep.pipeline.config.run import Baselines, Confidence, Run, Samples
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.inputs.models import Weights
@@ -68,19 +68,28 @@ COMPARED = {
     "decoding.comparer",
     *(f"decoding.baselines.{field.name}" for field in fields(Baselines)),
 }
+CONFIDENCE = {f"decoding.confidence.{field.name}" for field in fields(Confidence)}
 SAMPLES = {f"decoding.samples.{field.name}" for field in fields(Samples)}
 # Where files lie, whose content is part of a recipe: each has a test of its own.
 FILES = ("benchmark.path", "benchmark.knowledge_base", "judges")
 # Parts of recipes that need not change a fingerprint of a run that asks something else of engines.
 SILENT = {
-    "generate": {*COMPARED, "decoding.scorer"},  # it scores given texts
+    # It scores given texts; questions about answers have a test of their own.
+    "generate": {*COMPARED, *CONFIDENCE, "decoding.scorer"},
     # Nothing is generated, and scores of another tensor_parallel are always others.
-    "score": {*SAMPLES, *COMPARED, "decoding.stop", "decoding.mix_tensor_parallel"},
+    "score": {*SAMPLES, *COMPARED, *CONFIDENCE, "decoding.stop", "decoding.mix_tensor_parallel"},
     # Candidates are compared, and some sequences searched for.
-    "prefer": {*SAMPLES, "decoding.scorer", "decoding.stop", "decoding.mix_tensor_parallel"},
+    "prefer": {
+        *SAMPLES,
+        *CONFIDENCE,
+        "decoding.scorer",
+        "decoding.stop",
+        "decoding.mix_tensor_parallel",
+    },
     # Predicted by transformers on one device: not generated, not sampled, not by kernels of vLLM.
     "fill": {
         *SAMPLES,
+        *CONFIDENCE,
         *COMPARED,
         *(f"decoding.{name}" for name in ("scorer", "stop", "canary_prompts", "determinism")),
         *("decoding.mix_tensor_parallel", "model.tensor_parallel", "model.pipeline_parallel"),
@@ -221,6 +230,19 @@ def test_fingerprints_part_of_a_recipe_changed_are_others_from_its_first_stage_o
                 )
                 changed_roles = {role for role in ROLES if new_names[role] != old_names[role]}
                 assert changed_roles >= set(ROLES[ROLES.index(FIRST[path]) :])
+
+
+def test_fingerprints_a_question_about_answers_is_further_answers_and_its_words_are_others(
+    before: Before, fingerprints: Fingerprints
+) -> None:
+    run, names_before = before["generate"]
+    asked = changed(run, "decoding.confidence.ask", ("p_true", "verbalised"))
+    names = fingerprints(asked)
+    outputs = {name for name in names_before if not name.startswith(("matched/", "metrics/"))}
+    assert outputs < names
+    for path in CONFIDENCE - {"decoding.confidence.ask"}:
+        assert len(fingerprints(with_another(asked, path)) & names) < len(names)
+        assert outputs < fingerprints(with_another(asked, path))
 
 
 @pytest.mark.parametrize("ability", RUNS)

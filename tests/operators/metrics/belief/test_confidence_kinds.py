@@ -40,7 +40,9 @@ def samples(*keys: str | None) -> pl.DataFrame:
 
 
 def kinds(greedy: pl.DataFrame, sampled: pl.DataFrame, *canary: tuple[object, ...]) -> pl.DataFrame:
-    return confidence_kinds(greedy, sampled, frame("canary", *canary, finish_reason="stop"))
+    tables = {name: empty(name) for name in ("p_true", "verbalised")}
+    tables["canary"] = frame("canary", *canary, finish_reason="stop")
+    return confidence_kinds(greedy, sampled, tables)
 
 
 @given(keys=st.lists(KEYS, min_size=1, max_size=12), data=st.data())

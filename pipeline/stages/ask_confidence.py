@@ -1,0 +1,203 @@
+"""Further questions about the greedy answer to a prompt: whether it is true, and how sure it is.
+
+The question stands behind the prompt and its answer, which is decoded once more in the same call:
+no engine waits for another's answers. The answer is stored with the reply, so that replies about an
+answer that changed can be told apart.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from factsweep.operators.engines.protocol import Answer, RefusedRequest, Sampling, ScoreRequest
+from factsweep.operators.prompts.chat import messages
+from factsweep.operators.prompts.tokens import encode
+from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.stages.generate import Generate, build_error, count_answer, slice_rows
+from factsweep.pipeline.stages.question import AnswerRow, Question, Questions, Task
+
+
+def add_questions(run: Run, asked: Questions) -> Questions:
+    """Add the questions of `decoding.confidence.ask`, about the answers that are repeated."""
+    repeated, greedy = asked.repeated_question, asked.answers.task
+    if repeated is None or not isinstance(greedy, Generate):
+        return asked
+    options, most_tokens = run.decoding.confidence, run.model.max_model_len
+    sampling = Sampling(max_tokens=options.max_tokens, stop=())
+    words = (options.true, options.false)
+    tasks: dict[str, tuple[Task, dict[str, Any]]] = {
+        "p_true": (AskTruth(greedy, options.p_true, most_tokens, words), {"words": words}),
+        "verbalised": (
+            AskNumber(greedy, options.verbalised, most_tokens, sampling),
+            {"reply": asdict(sampling)},
+        ),
+    }
+    further = []
+    for kind in options.ask:
+        task, own_fields = tasks[kind]
+        fields = {**repeated.fields, "asking": getattr(options, kind), **own_fields}
+        further.append(Question(kind, task, "ranked", repeated.n_ranked, fields))
+    return asked._replace(extra_questions=(*asked.extra_questions, *further))
+
+
+@dataclass(frozen=True)
+class AskAboutAnswer(Task):
+    """A question (`asking`) behind each prompt and its greedy answer.
+
+    `most_tokens` is the length of the model's context.
+    """
+
+    greedy: Generate
+    asking: str
+    most_tokens: int
+
+    @property
+    def shares_answers(self) -> bool:
+        """Whether prompts of the same text share one answer."""
+        return self.greedy.shares_answers
+
+    def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """The prompts as the model reads them."""
+        return self.greedy.token_ids(tokenizer, texts)
+
+    def warnings(self, tokenizer: Any, text: str) -> list[str]:
+        """A sentence for each part of a prompt that the model may misread."""
+        return self.greedy.warnings(tokenizer, text)
+
+    def answer_rows(self, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> Iterator[AnswerRow]:
+        """A reply for each row, in order of completion; a few hundred rows at a time."""
+        for part in slice_rows(rows):
+            text_by_id = dict(part.select("prompt_id", "text").iter_rows())
+            answers: dict[str, Answer] = {}
+            for answer in engine.answers(self.greedy.requests([part], tokenizer)):
+                if isinstance(answer, RefusedRequest):
+                    yield build_error(answer)
+                else:
+                    answers[answer.request_id] = answer
+            texts = {name: self._question(text_by_id[name], answers[name]) for name in answers}
+            yield from self._replies(texts, answers, engine, tokenizer)
+
+    def _question(self, text: str, answer: Answer) -> str:
+        """The text of a prompt, its answer and the question; of a chat, its turns."""
+        said = answer.completions[0].text
+        if not self.greedy.chat_template:
+            return f"{text}{said}\n{self.asking}"
+        turns = [
+            *messages(text, as_turns=self.greedy.as_turns),
+            {"role": "assistant", "content": f"{self.greedy.prefill or ''}{said}"},
+            {"role": "user", "content": self.asking},
+        ]
+        return "\n".join(map(json.dumps, turns))
+
+    def _replies(
+        self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
+    ) -> Iterator[AnswerRow]:
+        raise NotImplementedError
+
+    def _error(self, answer: Answer, n_tokens: int, n_written: int) -> AnswerRow:
+        """The error of a question that leaves no room for its reply."""
+        detail = f"{n_tokens} tokens, room for {self.most_tokens - n_written}"
+        counts = count_answer(answer)
+        tokens = (int(counts["prompt_tokens"]), int(counts["output_tokens"]))
+        return build_error(RefusedRequest(answer.request_id, "prompt_too_long", detail, *tokens))
+
+
+def _join(answer: Answer, reply: Mapping[str, Any], read: int, cached: int, out: int) -> AnswerRow:
+    """The row of a reply with its answer, and the tokens of both."""
+    counts = dict(count_answer(answer))
+    for name, n in (("prompt_tokens", read), ("cached_tokens", cached), ("output_tokens", out)):
+        counts[name] += n
+    text = answer.completions[0].text
+    return AnswerRow({"prompt_id": answer.request_id, "text": text, **reply}, counts)
+
+
+@dataclass(frozen=True)
+class AskTruth(AskAboutAnswer):
+    """The log-probabilities of two words behind the question: it is true, and it is false."""
+
+    words: tuple[str, str]
+
+    def _replies(
+        self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
+    ) -> Iterator[AnswerRow]:
+        requests = []
+        for name, ids in self._scored(texts, tokenizer).items():
+            n_tokens = max(len(whole) for whole, _ in ids)
+            if n_tokens >= self.most_tokens:  # an engine may need room for a token behind it
+                yield self._error(answers[name], n_tokens, 1)
+                continue
+            requests += [
+                ScoreRequest(f"{name}\x1f{place}", whole, name, (start, len(whole)))
+                for place, (whole, start) in enumerate(ids)
+            ]
+        scores: dict[str, dict[int, Any]] = {}
+        for scored in engine.scores(iter(requests)):
+            name, _, place = scored.request_id.rpartition("\x1f")
+            of_prompt = scores.setdefault(name, {})
+            of_prompt[int(place)] = scored
+            if len(of_prompt) < len(self.words):
+                continue
+            refused = [each for each in of_prompt.values() if isinstance(each, RefusedRequest)]
+            if refused:
+                yield build_error(replace(refused[0], request_id=name))
+                continue
+            true, false = (of_prompt[i] for i in range(len(self.words)))
+            reply = {"logprob_true": true.entity_logprob, "logprob_false": false.entity_logprob}
+            read = true.n_prompt_tokens + false.n_prompt_tokens
+            cached = true.n_cached_tokens + false.n_cached_tokens
+            written = true.n_output_tokens + false.n_output_tokens
+            yield _join(answers[name], reply, read, cached, written)
+
+    def _scored(
+        self, texts: Mapping[str, str], tokenizer: Any
+    ) -> dict[str, list[tuple[list[int], int]]]:
+        """The tokens of each question with each word, and where the word begins in them."""
+        bare = self._encode(list(texts.values()), "", tokenizer)
+        with_words = [self._encode(list(texts.values()), word, tokenizer) for word in self.words]
+        return {
+            name: [(whole, _common_length(start, whole)) for whole in wholes]
+            for name, start, *wholes in zip(texts, bare, *with_words, strict=True)
+        }
+
+    def _encode(self, texts: list[str], word: str, tokenizer: Any) -> list[list[int]]:
+        if not self.greedy.chat_template:
+            return encode(tokenizer, [f"{text}{word}" for text in texts])
+        begun = f"{self.greedy.prefill or ''}{word.strip()}" or None
+        return replace(self.greedy, as_turns=True, prefill=begun).token_ids(tokenizer, texts)
+
+
+def _common_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    differing = (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
+    return next(differing, min(len(left), len(right)))
+
+
+@dataclass(frozen=True)
+class AskNumber(AskAboutAnswer):
+    """The text that the model writes behind the question."""
+
+    sampling: Sampling
+
+    def _replies(
+        self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
+    ) -> Iterator[AnswerRow]:
+        rows = pl.DataFrame({"prompt_id": list(texts), "text": list(texts.values())})
+        task = replace(self.greedy, sampling=self.sampling, as_turns=self.greedy.chat_template)
+        requests, room = [], self.most_tokens - self.sampling.max_tokens
+        for request in task.requests([rows], tokenizer):
+            if len(request.token_ids) > room:
+                answer, n_tokens = answers[request.request_id], len(request.token_ids)
+                yield self._error(answer, n_tokens, self.sampling.max_tokens)
+            else:
+                requests.append(request)
+        for reply in engine.answers(iter(requests)):
+            if isinstance(reply, RefusedRequest):
+                yield build_error(reply)
+                continue
+            counts = count_answer(reply)
+            tokens = (counts[f"{name}_tokens"] for name in ("prompt", "cached", "output"))
+            answer, text = answers[reply.request_id], {"reply": reply.completions[0].text}
+            yield _join(answer, text, *map(int, tokens))
