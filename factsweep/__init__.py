@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from factsweep.operators.errors import DecodingError, FactsweepError, InputError
     from factsweep.pipeline.commands.api import Planned, estimate, plan, prompts, run, score
+    from factsweep.pipeline.commands.trainer_callback import FactsweepCallback
     from factsweep.pipeline.results.results import Results, load
 
 __all__ = [
     "DecodingError",
+    "FactsweepCallback",
     "FactsweepError",
     "InputError",
     "Planned",
@@ -40,6 +42,11 @@ __all__ = [
 # cores that others need: a tenth of the time of measuring. Read when NumPy is loaded.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+_MODULES = {
+    "Results": "results.results",
+    "load": "results.results",
+    "FactsweepCallback": "commands.trainer_callback",
+}
 _ERRORS = ("DecodingError", "FactsweepError", "InputError")
 
 
@@ -49,8 +56,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _ERRORS:
         return getattr(import_module("factsweep.operators.errors"), name)
-    room = "results.results" if name in ("Results", "load") else "commands.api"
-    value = getattr(import_module(f"factsweep.pipeline.{room}"), name)
+    module = _MODULES.get(name, "commands.api")
+    value = getattr(import_module(f"factsweep.pipeline.{module}"), name)
     return value if isinstance(value, type) else _raise_without_causes(value)
 
 

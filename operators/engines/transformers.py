@@ -8,9 +8,11 @@ never looks ahead: no attention mask is needed.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from itertools import groupby, islice
+from inspect import signature
+from itertools import groupby, islice, takewhile
 from typing import Any, NamedTuple, TypeVar
 
+from factsweep.operators.engines.answer_text import cut_at_stops
 from factsweep.operators.engines.preference import (
     Beams,
     BeamsRequest,
@@ -21,9 +23,12 @@ from factsweep.operators.engines.preference import (
     preferences,
 )
 from factsweep.operators.engines.protocol import (
+    Answer,
+    Completion,
     EngineKind,
     MaskedRequest,
     Prediction,
+    Request,
     Scored,
     ScoreRequest,
     Start,
@@ -31,6 +36,7 @@ from factsweep.operators.engines.protocol import (
     find_installed,
     precision,
 )
+from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import shared_start
 
 T = TypeVar("T")
@@ -128,11 +134,72 @@ class MaskedLM:
         return masked_logits(self._model, self._tokenizer, self._device, texts, mask_places)
 
 
+class Greedy:
+    """A causal model that continues prompts greedily; a batch has prompts of one length.
+
+    So nothing is padded. The model stays where it is, and only its own forward pass is called.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        ends = getattr(model.generation_config, "eos_token_id", None)
+        self._ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        parameters = signature(type(base).forward).parameters
+        last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._options = {"use_cache": True, **last_only}
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        """One answer for each request, short prompts first."""
+        by_length = sorted(requests, key=lambda request: len(request.token_ids))
+        for _, requests_of_length in groupby(by_length, lambda r: (len(r.token_ids), r.sampling)):
+            for batch in cut_batches(
+                requests_of_length, lambda r: len(r.token_ids), _SCORED_TOKENS
+            ):
+                yield from self._continue(batch)
+
+    def _continue(self, batch: Sequence[Request]) -> Iterator[Answer]:
+        import torch
+
+        sampling = batch[0].sampling
+        written: list[list[int]] = [[] for _ in batch]
+        reasons: dict[int, str] = {}
+        inputs, cache = torch.tensor([r.token_ids for r in batch], device=self._model.device), None
+        with torch.no_grad():
+            while len(reasons) < len(batch) and len(written[0]) < sampling.max_tokens:
+                output = self._model(input_ids=inputs, past_key_values=cache, **self._options)
+                tokens = output.logits[:, -1].argmax(-1)
+                inputs, cache = tokens[:, None], output.past_key_values
+                if cache is None:
+                    name = type(self._model).__name__
+                    raise InputError(f"{name} keeps no keys and values; it cannot be continued.")
+                for row, token in enumerate(tokens.tolist()):
+                    written[row].append(token)
+                    if row not in reasons and self._has_ended(written[row], sampling.stop):
+                        reasons[row] = "stop"
+        for row, (request, tokens) in enumerate(zip(batch, written, strict=True)):
+            ids = list(takewhile(lambda token: token not in self._ends, tokens))
+            text = cut_at_stops(self._decode(ids), sampling.stop)
+            completion = Completion(text, len(ids), None, reasons.get(row, "length"))
+            yield Answer(request.request_id, (completion,), len(request.token_ids), 0)
+
+    def _has_ended(self, ids: Sequence[int], stops: tuple[str, ...]) -> bool:
+        if ids[-1] in self._ends:
+            return True
+        text = self._decode(ids)
+        return cut_at_stops(text, stops) != text
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
 class Likelihood:
     """A transformers model for causal language modelling; batches depend on a group alone."""
 
-    def __init__(self, model: Any, *, device: str = "cpu") -> None:
-        self._model, self._device = model.to(device).eval(), device
+    def __init__(self, model: Any, *, device: str | None = "cpu") -> None:
+        """Take a model and move it, or leave it where it is (null): one that is in training."""
+        self._model = (model if device is None else model.to(device)).eval()
+        self._device = device or model.device
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
         """One score for each request, group by group; within one, short texts first."""
@@ -167,7 +234,7 @@ class Likelihood:
         for start in range(0, max(lengths), width):
             stop = min(start + width, max(lengths))
             piece, targets = ids[:, start:stop], ids[:, start + 1 : stop + 1, None]
-            with torch.inference_mode():
+            with torch.no_grad():  # a model in training may keep what it computes
                 logits = self._model(input_ids=piece, past_key_values=cache, use_cache=True).logits
                 values = logits.float().log_softmax(-1).gather(-1, targets)[..., 0].tolist()
             for row, of_piece in zip(logprobs, values, strict=True):

@@ -48,7 +48,7 @@ from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.artifact import differences
 
 # Fields that may differ: the model itself, its answers' file, and the name of the night.
-_MODEL_FIELDS = {"model", "answers", "repetition"}
+_MODEL_FIELDS = {"model", "answers", "source", "repetition"}
 # Fields that are known of an engine, and not of a server; and the prompts that are sampled, which
 # servers are spared: confidences are compared where both runs have any.
 _KNOWN = ("software.", "determinism:", "environment", "n_prompts:")

@@ -1,5 +1,6 @@
 """given: the answers of another system, in place of our engine's."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.storage.artifact import Artifact, Recipe
 
+SOURCE = "factsweep.source"  # a key of Parquet's metadata: a JSON object
 _NOT_GIVEN = "no_answer_given"
 _ASKED = "asked"  # a column: which prompts are answered
 _LOGPROBS = ("logprob", "entity_logprob", "open_logprob")
@@ -61,6 +63,7 @@ _THOUGHT = {
 class GivenAnswers:
     """Takes the answers of a file, by prompt_id.
 
+    The metadata of a Parquet file may name what answered (`SOURCE`), which the recipe takes over.
     The file has one row per prompt: prompt_id and text. Where texts are scored (PRobELM), it has
     candidate_id, logprob (the sum over the text's tokens, nats) and n_tokens, and setting (the
     prompt type) if several are asked; entity_logprob and entity_n_tokens are optional. Where
@@ -80,11 +83,19 @@ class GivenAnswers:
     def recipe(self) -> Recipe:
         """The content of the file, the treatment of its texts, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
-        fields: dict[str, Any] = {"answers": catalog.checksum([self.path])}
+        fields: dict[str, Any] = {"answers": catalog.checksum([self.path]), **self._source()}
         if self.ability != GENERATE:
             return Recipe(self.ability.answers, VERSION, fields, inputs)
         fields |= {"stop": self.stops, "thinking": self.thinks}
         return Recipe(self.ability.answers, _TEXTS_VERSION, fields, inputs)
+
+    def _source(self) -> dict[str, Any]:
+        """What answered, as the file says it; empty where it does not."""
+        if table_files.kind(self.path) != ".parquet":
+            return {}
+        with input_errors(str(self.path), "write it again"):
+            text = pl.read_parquet_metadata(self.path).get(SOURCE)
+            return {} if text is None else {"source": dict(json.loads(text))}
 
     def make(self, artifact: Artifact) -> None:
         """Publish the answers as the shards of an answered artifact.

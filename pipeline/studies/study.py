@@ -192,7 +192,7 @@ def _members(name: str, expanded_runs: Sequence[ExpandedRun], axis: str | None) 
 def _name_run(name: str, expanded_run: ExpandedRun) -> tuple[str, Run, tuple[str, ...]]:
     """A run with its label, which is made of the keys that vary, except the seed."""
     varied = {
-        key: re.sub(r"[^\w.+-]+", "-", Path(value).name).strip("-")
+        key: re.sub(r"[^\w.+-]+", "-", _last_part(key, value)).strip("-")
         for key, value in expanded_run.varied.items()
     }
     seed = f"-seed-{expanded_run.varied[_SEED]}" if varied.pop(_SEED, None) is not None else ""
@@ -203,6 +203,11 @@ def _name_run(name: str, expanded_run: ExpandedRun) -> tuple[str, Run, tuple[str
     label = label or run.model.name
     run_name = f"{name}/{label}{seed}"
     return label, replace(run, name=run_name), (*overrides, f"run_name={quote(run_name)}")
+
+
+def _last_part(key: str, value: str) -> str:
+    """The name of a folder or a value; that of a file of answers without its suffix."""
+    return Path(value).stem if key == "answers" else Path(value).name
 
 
 def _value(label: str, run: Run, axis: str) -> Any:

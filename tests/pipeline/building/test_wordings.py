@@ -74,7 +74,8 @@ def test_wordings_are_checked_counted_and_part_of_a_run(
     out = tmp_path / "more.jsonl"
     check_described(tmp_path, "more.croissant.json")
     data = catalog.files(catalog.entry("questions"), str(tmp_path))
-    assert data == [out, questions]  # no description is taken for data
+    descriptions = {tmp_path / f"more.{name}" for name in ("README.md", "croissant.json")}
+    assert {out, questions} <= {*data} - descriptions == {*data}
     assert server.url not in (tmp_path / "more.README.md").read_text()
     first = json.loads(out.read_text().splitlines()[0])
     assert first == {

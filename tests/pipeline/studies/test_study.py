@@ -72,15 +72,15 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     command = ["study", "growth", *SLICE, *folders, f"answers={','.join([*steps, missing])}"]
     assert main(command) == 2  # one has no file; the others are measured
     printed = capsys.readouterr()
-    assert "step-9.parquet failed: " in printed.err
+    assert "step-9 failed: " in printed.err
     assert "growth: 6 runs, 1 missing" in printed.out
     out = tmp_path / "results/growth/report"
     points = pl.read_parquet(out / "along.parquet")
-    runs = past_runs.branches(f"{tmp_path}/results", [f"growth/step-{i}.parquet" for i in STEPS])
+    runs = past_runs.branches(f"{tmp_path}/results", [f"growth/step-{i}" for i in STEPS])
     metrics = [run.metrics.read_all("metrics").filter(metric="acc_at_1") for run in runs]
     values = [run.filter(pl.col("slice").is_null())["value"].item() for run in metrics]
     assert points["value"].to_list() == pytest.approx(values)
-    pair = "growth/step-0.parquet", "growth/step-2.parquet"
+    pair = "growth/step-0", "growth/step-2"
     (result,) = compare.compare_runs(
         *pair, f"{tmp_path}/results", compare.settings({}), anyway=False
     )
@@ -95,8 +95,8 @@ def test_study_tells_the_curve_and_the_life_of_each_fact(
     expected = [LIVES[place][0] for place in planted["place"]]
     assert lives.sort("pair_id")["life"].cast(pl.String).to_list() == expected
     anew = lives.filter(life="learned anew").row(0, named=True)
-    assert anew["learned_at"] == "step-0.parquet"
-    assert anew["forgotten_at"] == "step-2.parquet"
+    assert anew["learned_at"] == "step-0"
+    assert anew["forgotten_at"] == "step-2"
     table = (
         out / "myriadlama-mini/tables/lives-of-facts-zero-shot-templates=manual.md"
     ).read_text()
