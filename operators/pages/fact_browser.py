@@ -5,10 +5,10 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
+import polars.selectors as cs
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.schemas import schema
@@ -17,7 +17,6 @@ from factsweep.operators.wording import count
 MOST_REPLIES, MOST_EXAMPLES = 5, 4  # of a fact, by each model and setting
 _LONGEST, _LONGEST_THOUGHT = 240, 2_000  # characters of a text
 _N_SAMPLED = 400  # facts from which the size of all is estimated
-_NO_KINDS: Mapping[str, str] = MappingProxyType({})
 _MAX_LABELS = 6  # of right answers, and of names of a subject
 
 # Prompts with their answers. `context` precedes the prompt as the model reads it; `samples` are all
@@ -66,14 +65,8 @@ _FILLS = (
 )
 
 
-def encode_facts(
-    facts: Facts,
-    settings: Sequence[SettingAnswers],
-    *,
-    most_bytes: int,
-    kinds: Mapping[str, str] = _NO_KINDS,
-) -> Payload:
-    """The payload of the facts that were asked in any setting, with their kind by pair_id if any.
+def encode_facts(facts: Facts, settings: Sequence[SettingAnswers], *, most_bytes: int) -> Payload:
+    """The payload of the facts that were asked in any setting; pairs may have a column `kind`.
 
     A payload that is too large loses prompts in full and samples first, then replies and examples,
     then every second fact.
@@ -84,26 +77,20 @@ def encode_facts(
         rows = pairs.gather_every(fill.every)
         sample = rows.gather_every(-(-rows.height // _N_SAMPLED) or 1)
         estimate = (
-            len(_pack_payload(facts, sample, settings, fill, kinds))
-            * rows.height
-            / max(sample.height, 1)
+            len(_pack_payload(facts, sample, settings, fill)) * rows.height / max(sample.height, 1)
         )
         if estimate > most_bytes and fill is not _FILLS[-1]:
             continue  # packing everything takes long
-        payload = _pack_payload(facts, rows, settings, fill, kinds)
+        payload = _pack_payload(facts, rows, settings, fill)
         if len(payload) <= most_bytes:
             break
     return Payload(payload, rows.height, pairs.height, fill)
 
 
 def _pack_payload(
-    facts: Facts,
-    pairs: pl.DataFrame,
-    settings: Sequence[SettingAnswers],
-    fill: PayloadSize,
-    kinds: Mapping[str, str],
+    facts: Facts, pairs: pl.DataFrame, settings: Sequence[SettingAnswers], fill: PayloadSize
 ) -> str:
-    content = _content(facts, pairs, settings, fill, kinds)
+    content = _content(facts, pairs, settings, fill)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
@@ -124,11 +111,7 @@ def limits(encoded: Payload) -> Iterator[str]:
 
 
 def _content(
-    facts: Facts,
-    pairs: pl.DataFrame,
-    settings: Sequence[SettingAnswers],
-    fill: PayloadSize,
-    kinds: Mapping[str, str],
+    facts: Facts, pairs: pl.DataFrame, settings: Sequence[SettingAnswers], fill: PayloadSize
 ) -> dict[str, Any]:
     relations = facts.relations.join(pairs, on="relation_id", how="semi").sort("relation_id")
     index = {relation: i for i, relation in enumerate(relations["relation_id"])}
@@ -139,11 +122,10 @@ def _content(
     labels = pl.col("subjects", "right").list.head(_MAX_LABELS)
     rows = pairs.join(answers, on="pair_id", maintain_order="left")
     facts_rows = [
-        [
-            *(index[relation], subjects, right, [column.get(pair) for column in columns]),
-            *([kinds[pair]] if pair in kinds else []),
-        ]
-        for relation, pair, subjects, right in rows.select("relation_id", "pair_id", labels).rows()
+        [index[relation], subjects, right, [column.get(pair) for column in columns], *kind]
+        for relation, pair, subjects, right, *kind in rows.select(
+            "relation_id", "pair_id", labels, cs.by_name("kind", require_all=False)
+        ).rows()
     ]
     return {
         "asked": [setting.name for setting in settings],

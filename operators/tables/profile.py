@@ -31,13 +31,9 @@ def kinds_table(counts_by_name: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     kinds = [kind for kind in KINDS if any(kind in c["kind"] for c in counts_by_name.values())]
     table = pl.DataFrame({"kind": [*kinds, *LEFT_OUT]})
     for name, counts in counts_by_name.items():
-        share = SHARE.column(pl.col("share"))
-        interval = pl.format(" ({})", SHARE.interval()).fill_null("")
-        cells = counts.select(
-            "kind",
-            COUNT.column(pl.col("n_facts")).alias(name),
-            pl.concat_str(share, interval).alias(f"share of {name}"),
-        )
+        share = pl.format(", {} ({})", SHARE.column(pl.col("share")), SHARE.interval())
+        text = pl.concat_str(COUNT.column(pl.col("n_facts")), share.fill_null(""))
+        cells = counts.select("kind", text.alias(name))
         table = table.join(cells, on="kind", how="left", maintain_order="left")
     return table.with_columns(pl.exclude("kind").fill_null("–"))
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -43,7 +42,6 @@ _MAX_SETTINGS = 24
 _MAX_SHARDS = 8  # of a relation are read for prompts in full, evenly spread
 _COMPARISONS = "effects"  # the table with a section of its own
 _FIELDS = ("model", "benchmark", "settings", "decoding", "matching", "metrics", "cluster", "seed")
-_NO_KINDS: Mapping[str, str] = MappingProxyType({})
 _PROMPT = ("prompt_id", "pair_id", "template_id", "context")
 _CONTEXT = pl.col("context_id"), pl.col("text").alias("context")
 
@@ -68,7 +66,7 @@ def results_page(
         limits = list(fact_browser.limits(encoded))
         if len(branches) > _MAX_SETTINGS:
             limits.append(f"the first {_MAX_SETTINGS} of {len(branches)} models and settings")
-        browser = _describe_browser(encoded, limits)
+        browser = {**encoded._asdict(), "left_out": limits, "kinds": ()}
     figures, left_out = list[Drawing](), []
     for name, plot in report.figures.items():
         candidate = drawing(plot, name, _title(report, name))
@@ -109,13 +107,12 @@ def results_page(
 def profile_page(
     facts: Facts,
     answers: Mapping[str, tuple[PastBranch, pl.DataFrame]],
-    kinds: Mapping[str, str],
     report: Report,
     notes: Sequence[str],
 ) -> bytes:
-    """The page of a profile: its tables and figure, and the facts by kind.
+    """The page of a profile: its tables and figure, and the facts, whose pairs have a `kind`.
 
-    `answers` has each run by label, with its pair_id of each `fact`; `kinds` the kind of each.
+    `answers` has each run by label, with its pair_id of each `fact`.
     """
     settings = [
         _rename_pairs(setting, label, joined)
@@ -124,13 +121,15 @@ def profile_page(
     ]
     browser = None
     if settings:
-        encoded = fact_browser.encode_facts(facts, settings, most_bytes=_FACT_BYTES, kinds=kinds)
-        browser = _describe_browser(encoded, list(fact_browser.limits(encoded)), kinds)
+        encoded = fact_browser.encode_facts(facts, settings, most_bytes=_FACT_BYTES)
+        kinds = facts.pairs["kind"].unique().sort().to_list()
+        limits = list(fact_browser.limits(encoded))
+        browser = {**encoded._asdict(), "left_out": limits, "kinds": kinds}
     branches = [branch for branch, _ in answers.values()]
     models = ", ".join(dict.fromkeys(branch.model for branch in branches))
     content = {
         "title": f"What {models} knows, fact by fact",
-        "lead": f"{count(len(kinds), 'fact')}, joined from {', '.join(answers)}.",
+        "lead": f"{count(facts.pairs.height, 'fact')}, joined from {', '.join(answers)}.",
         "warnings": notes,
         "main_metric": "Facts by kind",
         "terms": {kind: page.Term(kind, says, "", "") for kind, says in SAYS.items()},
@@ -154,14 +153,6 @@ def _rename_pairs(setting: SettingAnswers, label: str, joined: pl.DataFrame) -> 
 
     facts = rename(setting.facts).unique("pair_id", keep="first", maintain_order=True)
     return SettingAnswers(label, facts, rename(setting.replies), rename(setting.examples))
-
-
-def _describe_browser(
-    encoded: fact_browser.Payload, limits: Sequence[str], kinds: Mapping[str, str] = _NO_KINDS
-) -> dict[str, Any]:
-    names = sorted(set(kinds.values()))
-    n_facts = encoded.n_facts
-    return {"payload": encoded.payload, "n_facts": n_facts, "left_out": limits, "kinds": names}
 
 
 def _title(report: Report, name: str) -> str:

@@ -7,7 +7,7 @@ results/profile/tables/         kinds, transitions, the runs, with facts that so
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import polars as pl
@@ -16,7 +16,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods.method import PREFER, SCORE, Report
 from factsweep.operators.metrics.belief.knowledge_state import state_moves
 from factsweep.operators.metrics.comparing import profile as profiles
-from factsweep.operators.metrics.comparing.profile import RECALLED, RunEvidence, Way
+from factsweep.operators.metrics.comparing.profile import RECALLED, SAYS, RunEvidence, Way
 from factsweep.operators.metrics.shared.bootstrap import single_threaded_blas
 from factsweep.operators.tables import profile as tables
 from factsweep.operators.tables.comparison import moves_table
@@ -30,12 +30,12 @@ from factsweep.pipeline.storage.store import Store
 from factsweep.pipeline.storage.tables import write_report
 
 _MODEL = ("source", "id", "revision", "gguf_file", "adapter", "endpoint")  # whose weights answer
-JOINED = "all runs"
+ALL = "all runs"
 
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """A setting of a run, its facts by those of the profile's first run, and its evidence."""
+    """A setting of a run, its pairs by the first run's facts (`joined`), and its evidence."""
 
     label: str
     branch: PastBranch
@@ -43,14 +43,23 @@ class ProfiledRun:
     n_pairs: int
     found: RunEvidence
 
-    def row(self) -> tuple[str | int, ...]:
+    def row(self) -> dict[str, str | int]:
         """Its line in the table `runs`."""
-        metrics = self.branch.metrics.read_all("metrics")
-        n, failed = past_runs.count_answered(metrics, self.branch.benchmark_method)
-        n_answered = self.found.evidence.height
-        lacking = self.n_pairs - self.joined.height, self.joined["fact"].n_unique() - n_answered
-        benchmark = self.branch.benchmark
-        return (self.label, benchmark, self.found.way, n_answered, *lacking, n, failed)
+        metrics, method = self.branch.metrics.read_all("metrics"), self.branch.benchmark_method
+        n_answered, (n, failed) = (
+            self.found.evidence.height,
+            past_runs.count_answered(metrics, method),
+        )
+        return {
+            "run": self.label,
+            "benchmark": self.branch.benchmark,
+            "asks": self.found.way,
+            "facts": n_answered,
+            "not in the first run": self.n_pairs - self.joined.height,
+            "without an answer": self.joined["fact"].n_unique() - n_answered,
+            "prompts": n,
+            "failed": failed,
+        }
 
 
 @single_threaded_blas()
@@ -66,39 +75,37 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
     branches = [_branches(names, results) for names in groups]
     first = next(iter(branches[0].values()))
     asked = _asked_pairs(first)
-    runs = [[_read(label, b, first, asked) for label, b in group.items()] for group in branches]
-    all_runs = [run for group in runs for run in group]
-    found_by_name = {_name(group, runs): [run.found for run in group] for group in runs}
-    joined_names = list(found_by_name)
-    if len(runs) == 1 and len(all_runs) > 1:
-        found_by_name |= {run.label: [run.found] for run in all_runs}
+    groups_of_runs = [[_read(*item, first, asked) for item in group.items()] for group in branches]
+    runs = [run for group in groups_of_runs for run in group]
+    found_by_name = {
+        ALL if len(groups) == 1 else " + ".join(run.label for run in group): [
+            run.found for run in group
+        ]
+        for group in groups_of_runs
+    }
+    joined = list(found_by_name)
+    if len(groups) == 1 < len(runs):
+        found_by_name |= {run.label: [run.found] for run in runs}
     options = compare.settings({})
     kinds_by_name, counts_by_name = {}, {}
     for name, found in found_by_name.items():
-        least = options.min_right_samples
-        kinds = profiles.profile_facts(asked, found, min_right_samples=least)
-        shown = profiles.shown_kinds(found)
-        kinds_by_name[name] = kinds
+        kinds = profiles.profile_facts(asked, found, min_right_samples=options.min_right_samples)
+        kinds_by_name[name], shown = kinds, profiles.shown_kinds(found)
         counts_by_name[name] = profiles.count_kinds(kinds, shown, n_rounds=options.n_rounds)
-    report = _build_report(kinds_by_name, counts_by_name, all_runs)
-    notes = [note for name in joined_names for note in _notes(name, counts_by_name[name])]
-    kind_by_pair = _join_kinds([kinds_by_name[name] for name in joined_names])
-    answers = {run.label: (run.branch, run.joined) for run in all_runs}
+    notes = [note for name in joined for note in _notes(name, counts_by_name[name])]
+    compared = joined if len(groups) > 1 else [run.label for run in runs]
+    report = _build_report(kinds_by_name, counts_by_name, runs, compared)
+    # All profiles have the facts in the order of `asked`.
+    kind_texts = [kinds_by_name[name]["kind"].cast(pl.String).alias(name) for name in joined]
+    kind = pl.select(pl.concat_str(kind_texts, separator=" → ")).to_series()
+    facts = replace(first.facts, pairs=asked.with_columns(kind=kind))
+    answers = {run.label: (run.branch, run.joined) for run in runs}
     store = Store(out)
     write_report(store, report)
-    store.put("index.html", profile_page(first.facts, answers, kind_by_pair, report, notes))
+    store.put("index.html", profile_page(facts, answers, report, notes))
     yield from (markdown(report.tables[name]) for name in ("kinds", "runs"))
     yield from notes
     yield f"page, tables, transitions and figure: {store.where('index.html')}"
-
-
-def _name(group: Sequence["ProfiledRun"], groups: Sequence[Sequence["ProfiledRun"]]) -> str:
-    """The name of a group's profile: its model where each has another one, or else its runs."""
-    if len(groups) == 1:
-        return JOINED
-    models = [runs[0].branch.model for runs in groups]
-    has_own = len(set(models)) == len(models)
-    return group[0].branch.model if has_own else " + ".join(run.label for run in group)
 
 
 def _branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
@@ -185,40 +192,26 @@ def _build_report(
     kinds_by_name: Mapping[str, pl.DataFrame],
     counts_by_name: Mapping[str, pl.DataFrame],
     runs: Sequence[ProfiledRun],
+    compared: Sequence[str],
 ) -> Report:
-    columns = ("run", "benchmark", "asks", "facts", "not in the first run", "without an answer")
-    run_rows = pl.DataFrame(
-        [run.row() for run in runs], [*columns, "prompts", "failed"], orient="row"
-    )
-    report_tables = {"kinds": tables.kinds_table(counts_by_name), "runs": run_rows}
+    """The report, with the transitions between the profiles `compared`, one after the other."""
+    report_tables = {
+        "kinds": tables.kinds_table(counts_by_name),
+        "runs": pl.DataFrame([run.row() for run in runs]),
+    }
     titles = {"kinds": "Facts by kind", "runs": "The runs, and the facts that they lack"}
-    names = [name for name in kinds_by_name if name != JOINED]
-    for number, (old, new) in enumerate(pairwise(names), 1):
+    for number, (old, new) in enumerate(pairwise(compared), 1):
         moves = kinds_by_name[old].join(kinds_by_name[new], on=["relation_id", "pair_id"])
         changes = moves.select("relation_id", before="kind", after="kind_right")
-        states = [kind for kind in profiles.KIND.categories if _has(changes, kind)]
+        states = [kind for kind in SAYS if kind in {*changes["before"], *changes["after"]}]
         name = f"transitions-{number}"
         report_tables[name] = moves_table(state_moves(changes), states=states)
         titles[name] = f"Transitions: {old} (rows) → {new} (columns)"
-    counts = [rows.with_columns(profile=pl.lit(name)) for name, rows in counts_by_name.items()]
-    kinds = [rows.with_columns(profile=pl.lit(name)) for name, rows in kinds_by_name.items()]
-    raw = {"counts": pl.concat(counts), "profile": pl.concat(kinds)}
-    figures = {"kinds": tables.kinds_figure(counts_by_name)}
-    return Report(report_tables, figures, titles, raw)
-
-
-def _has(changes: pl.DataFrame, kind: str) -> bool:
-    return bool(changes.select((pl.col("before", "after") == kind).any()).row(0).count(True))
-
-
-def _join_kinds(profiles_of_groups: Sequence[pl.DataFrame]) -> dict[str, str]:
-    """The kind of each fact, by pair_id; of several profiles, joined by arrows."""
-    kinds = [
-        rows["kind"].cast(pl.String).alias(str(n)) for n, rows in enumerate(profiles_of_groups)
-    ]
-    rows = pl.DataFrame([profiles_of_groups[0]["pair_id"], *kinds])  # all in the order of the facts
-    kind = pl.concat_str(pl.exclude("pair_id"), separator=" → ")
-    return dict(rows.select("pair_id", kind).iter_rows())
+    raw = {
+        name: pl.concat(rows.with_columns(profile=pl.lit(n)) for n, rows in by_name.items())
+        for name, by_name in (("counts", counts_by_name), ("profile", kinds_by_name))
+    }
+    return Report(report_tables, {"kinds": tables.kinds_figure(counts_by_name)}, titles, raw)
 
 
 def _notes(name: str, counts: pl.DataFrame) -> Iterator[str]:
@@ -229,4 +222,4 @@ def _notes(name: str, counts: pl.DataFrame) -> Iterator[str]:
     n_by_kind = dict(counts.select("kind", "n_facts").iter_rows())
     for kind in profiles.LEFT_OUT:
         if n := n_by_kind[kind]:
-            yield f"{name}: {count(n, 'fact')} {'is' if n == 1 else 'are'} {kind}, in no share."
+            yield f"{name}: {count(n, 'fact')} {'is' if n == 1 else 'are'} {kind}, and in no share."

@@ -156,7 +156,7 @@ def test_profile_of_planted_states_has_the_planted_counts(results: Path, tmp_pat
     to_shown = dict(moves.filter(before="never").unpivot().iter_rows())
     assert int(to_shown["with demonstrations"]) == PLANTED["with demonstrations"]
     reordered, _ = counts(results, tmp_path, ["direct", *RUNS[:0:-1]])
-    assert reordered["all runs"] == by_profile["all runs"]
+    assert next(iter(reordered.values())) == by_profile["all runs"]
 
 
 def test_profile_has_the_facts_of_each_kind_on_its_page(results: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_profile_has_the_facts_of_each_kind_on_its_page(results: Path, tmp_path:
 
 def test_profiles_of_two_models_are_compared(results: Path, tmp_path: Path) -> None:
     by_profile, _ = counts(results, tmp_path, ["direct"], ["twin"])
-    assert by_profile["tiny"] == by_profile["twin"]
+    assert by_profile["direct"] == by_profile["twin"]
     moves = pl.read_csv(tmp_path / "tables" / "transitions-1.csv")
     assert moves.filter(before="recalled")["recalled"].item() == PLANTED["recalled"]
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"kinds.png", "kinds.svg"}
@@ -184,8 +184,7 @@ def test_profile_command_prints_the_kinds_and_takes_overrides_behind_its_runs(
 ) -> None:
     out = f"--out={tmp_path}/profile"
     assert main(["report", "--profile", "direct", "shown", f"results={results}", out]) == 0
-    printed = capsys.readouterr().out
-    assert "with demonstrations" in printed
+    assert "| direct" in capsys.readouterr().out
     assert (tmp_path / "profile" / "index.html").exists()
 
 

@@ -110,9 +110,9 @@ def test_profile_counts_are_shown_with_a_dash_where_no_run_can_show_a_kind() -> 
     }
     table = kinds_table(counts)
     assert table["kind"].to_list() == ["recalled", "ranked", "at times", "never", *LEFT_OUT]
-    assert table["both"].to_list() == ["4", "0", "0", "0", "0", "0"]
-    assert table["bear"].to_list() == ["–", "4", "0", "0", "0", "0"]
-    assert table["share of bear"][1] == "1.0000 (1.0000–1.0000)"
+    everything, nothing = "4, 1.0000 (1.0000–1.0000)", "0, .0000 (.0000–.0000)"
+    assert table["both"].to_list() == [everything, *[nothing] * 3, "0", "0"]
+    assert table["bear"].to_list() == ["–", everything, nothing, nothing, "0", "0"]
     bars = [bar for bar in kinds_figure(counts).axes[0].patches if bar.get_width()]
     assert [(bar.get_y() > 0, bar.get_width()) for bar in bars] == [(False, 1), (True, 1)]
 
