@@ -42,9 +42,8 @@ Words = tuple[str, ...]
 def split_texts(normaliser: Normaliser, language: str, texts: Iterable[str]) -> dict[str, Words]:
     """The lemmas of texts without articles and accents, with numbers as digits.
 
-    >>> split_texts(Normaliser(), "en", ["The twenty-first of J.R.R. Tolkien's guitars"])
-    {"The twenty-first of J.R.R. Tolkien's guitars": ('21st', 'of', 'j', 'r', 'r', 'tolkien', \
-"'s", 'guitar')}
+    >>> split_texts(Normaliser(), "en", ["The twenty-first of J.R.R. Tolkien"])
+    {'The twenty-first of J.R.R. Tolkien': ('21st', 'of', 'j', 'r', 'r', 'tolkien')}
     """
     series = pl.Series("text", [*texts], pl.String)
     readable = [_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text) for text in series]

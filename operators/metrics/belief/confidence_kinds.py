@@ -141,9 +141,9 @@ def _of_repeated(greedy: pl.DataFrame, tables: Mapping[str, pl.DataFrame]) -> pl
 def read_percent(reply: pl.Expr) -> pl.Expr:
     """The one number of a reply's first line, from 0 to 100, as a share; null: none, or several.
 
-    >>> texts = [" 90%", "about 75.", "95/100", "60 to 80", "101", "1,000", "-5", "sure", None]
+    >>> texts = [" 90%", "about 75.", "25/100", "60 to 80", "101", "1,000", "-5", "sure", None]
     >>> pl.DataFrame({"reply": texts}).select(read_percent(pl.col("reply")))["reply"].to_list()
-    [0.9, 0.75, 0.95, None, None, None, None, None, None]
+    [0.9, 0.75, 0.25, None, None, None, None, None, None]
     """
     line = reply.str.extract(r"^\s*([^\r\n]*)").str.replace(r"\s*(?:/|out of)\s*100\b", "")
     numbers = line.str.extract_all(r"[-−]?[\d.,]*\d").list.unique()
