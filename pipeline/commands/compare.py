@@ -140,7 +140,8 @@ def _parse_override(text: str) -> tuple[str, object]:
         return name, yaml.safe_load(value)
 
 
-_FORMATS = ("csv", "markdown", "latex", "parquet", "lm-eval", "samples", "eee", "inspect", "mlflow")
+_FILES = ("csv", "markdown", "latex", "parquet", "lm-eval", "samples", "eee", "inspect", "hf")
+_FORMATS = (*_FILES, "mlflow", "wandb", "trackio")
 
 
 def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:

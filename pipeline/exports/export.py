@@ -18,9 +18,11 @@ from factsweep.operators.wording import join_list
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.exports.eee import export_eee
 from factsweep.pipeline.exports.exported_run import ExportedRun
+from factsweep.pipeline.exports.hub_results import export_hub
 from factsweep.pipeline.exports.inspect_log import export_inspect
 from factsweep.pipeline.exports.mlflow_run import log_to_mlflow
 from factsweep.pipeline.exports.samples import export_results, export_samples
+from factsweep.pipeline.exports.wandb_run import log_to_trackio, log_to_wandb
 from factsweep.pipeline.results import estimates, past_runs
 from factsweep.pipeline.results.results import Results
 from factsweep.pipeline.results.run_record import EXPORTS
@@ -111,6 +113,11 @@ _EXPORTERS: Mapping[str, Callable[[ExportedRun, Store], str]] = {
     "samples": export_samples,
     "eee": export_eee,
     "inspect": export_inspect,
+    "hf": export_hub,
 }
-_LOGGERS: Mapping[str, Callable[[ExportedRun, str | None], str]] = {"mlflow": log_to_mlflow}
+_LOGGERS: Mapping[str, Callable[[ExportedRun, str | None], str]] = {
+    "mlflow": log_to_mlflow,
+    "wandb": log_to_wandb,
+    "trackio": log_to_trackio,
+}
 FORMATS = (*_METRICS, *_EXPORTERS)
