@@ -68,7 +68,7 @@ SAMPLING = Sampling(max_tokens=10, stop=("\n",))
 CACHE_BYTES = 8 * 2**30  # of each engine that shares the GPU: so they need not load in turn
 SIZES_8B = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
 SIZES_8B |= {"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256}
-SLOWER = 3  # a CPU that others use
+SLOWER = 5  # a CPU that others use
 
 
 class SkippedError(Exception):

@@ -17,6 +17,7 @@ from factsweep.operators.engines.protocol import Endpoint, RefusedRequest, Reque
 from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.cluster.hardware import check_build
+from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -112,6 +113,8 @@ def load(run: Run, weights: Weights) -> Any:
     """
     check_build(run)
     models.verify(weights)
+    if os.environ.get("FACTSWEEP_HOME"):  # of all nodes and jobs: one compiles for all
+        os.environ.setdefault("VLLM_CACHE_ROOT", str(home() / "vllm"))
     model, client = weights.model, weights.model.client
     endpoint = None
     if model.endpoint is not None:

@@ -20,7 +20,6 @@ from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.model_files import check_pointers, check_tokenizer
 from factsweep.pipeline.config.model_metadata import headers
 from factsweep.pipeline.config.recipe import in_recipe
-from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.inputs import digests, hub
 from factsweep.pipeline.machine import processor
 from factsweep.pipeline.machine.software import versions
@@ -138,6 +137,8 @@ def _absent(model: Model) -> Weights:
 
 def _stand_in() -> Model:
     """The model whose tokenizer stands in: it is installed with factsweep."""
+    from factsweep.pipeline.config.settings import load  # loads Hydra, which engines do without
+
     return resolve_dtype(load(["model=smollm2-135m"]).model, "cpu")
 
 

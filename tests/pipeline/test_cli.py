@@ -160,6 +160,20 @@ def test_run_finished_run_loads_no_ray(finished: Plan, small: list[str]) -> None
     assert loaded(["run", *small, *folders], {"ray", "transformers"}) == ""
 
 
+@pytest.mark.slow
+def test_processes_of_engines_and_tasks_load_no_library_that_they_do_not_need() -> None:
+    """Each worker of Ray imports what its task names."""
+    code = """
+import sys
+import factsweep.pipeline.decoding.decoder, factsweep.pipeline.runs.run_tasks
+from factsweep.operators.metrics.comparing.comparison import mcnemar
+mcnemar(5, 0)
+print(*sorted({"hydra", "matplotlib", "scipy.stats", "transformers"} & sys.modules.keys()))
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert process.stdout == b"\n"
+
+
 def loaded(arguments: list[str], libraries: set[str]) -> str:
     """Which of the libraries a command has loaded when it ends."""
     code = f"""

@@ -172,10 +172,10 @@ def mcnemar(n_gained: int, n_lost: int) -> McNemar:
     >>> mcnemar(5, 0)
     McNemar(exact=0.0625, mid_p=0.03125)
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr  # scipy.stats takes a second to import
 
     n, fewer = n_gained + n_lost, min(n_gained, n_lost)
-    below, up_to = binom.cdf([fewer - 1, fewer], n, 0.5)
+    below, up_to = bdtr(fewer - 1, n, 0.5) if fewer else 0.0, bdtr(fewer, n, 0.5)
     return McNemar(min(1.0, float(2 * up_to)), float(below + up_to))
 
 

@@ -1,7 +1,8 @@
 """How engines that share a GPU are loaded."""
 
+import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.engines.protocol import Answer, Request
 from factsweep.operators.errors import InputError
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import engine
 from factsweep.pipeline.decoding import engine as module
 from factsweep.pipeline.decoding.engine import TimedEngine, build_prompter, hold_gpus
+from factsweep.pipeline.stages.plan import build_plan
 from tests.messages import naming
 
 
@@ -134,6 +137,26 @@ def test_engine_is_asked_in_the_thread_that_it_lives_in(clock: Clock) -> None:
             another.submit(next, answers).result()
         theirs = another.submit(TimedEngine, Engine(clock)).result()
         assert another.submit(list, theirs.answers("abc")).result() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("home", "own", "expected"),
+    [("/shared", None, "/shared/vllm"), ("/shared", "/mine", "/mine"), ("", None, None)],
+)
+def test_compiled_graphs_lie_in_the_shared_cache(
+    small_settings: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+    home: str,
+    own: str | None,
+    expected: str | None,
+) -> None:
+    plan = build_plan(small_settings())
+    monkeypatch.setenv("FACTSWEEP_HOME", home)
+    monkeypatch.setenv("VLLM_CACHE_ROOT", own or "restored at the end")
+    if own is None:
+        monkeypatch.delenv("VLLM_CACHE_ROOT")
+    engine.load(plan.run, plan.weights)
+    assert os.environ.get("VLLM_CACHE_ROOT") == expected
 
 
 class _Told(FakeEngine):
