@@ -5,7 +5,7 @@ FactsweepError            exit code 1: the run failed
 │   ├── DamagedFileError  a published or given file cannot be read
 │   ├── NotAtHandError    the hub does not answer, and a file of a model is not in its cache
 │   ├── ArtifactHeldError another driver holds the artifact
-│   └── UnavailableError  exit code 75: a store does not answer for now; the same run may succeed
+│   └── UnavailableError  exit code 75: a store or server does not answer; try again later
 ├── DecodingError         too many prompts have no answer
 └── StoppedError          the user stopped the run; finished answers are kept
     └── CostLimitError    so did max_cost
@@ -47,7 +47,7 @@ class ArtifactHeldError(InputError):
 
 
 class UnavailableError(InputError):
-    """A store did not answer for minutes; the same command may succeed later (EX_TEMPFAIL)."""
+    """A store or server did not answer; the same command may succeed later (EX_TEMPFAIL)."""
 
     exit_code = 75
 

@@ -24,6 +24,7 @@ class ChatServer:
     keys: list[str | None] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     pause_s: float = 0.0
+    page: Callable[[str], Said] = lambda _: (404, {})  # of GET, by path
 
 
 def completion(text: Any) -> dict[str, Any]:
@@ -41,6 +42,9 @@ def serving(answer: Callable[[dict[str, Any]], Said]) -> Iterator[ChatServer]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # connections are kept, as real servers do
 
+        def do_GET(self) -> None:
+            self._reply(*state.page(self.path))
+
         def do_POST(self) -> None:
             ends = self.client_address[1], self.server.server_address[1]
             threading.current_thread().name = "from {} to {}".format(*ends)
@@ -48,9 +52,12 @@ def serving(answer: Callable[[dict[str, Any]], Said]) -> Iterator[ChatServer]:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             state.keys.append(self.headers["Authorization"])
             state.requests.append(request)
-            status, body, *further_headers = state.answer(request)
-            headers = further_headers[0] if further_headers else {"Retry-After-Ms": "1"}
+            said = state.answer(request)
             time.sleep(state.pause_s)
+            self._reply(*said)
+
+        def _reply(self, status: int, body: Any, *further_headers: dict[str, Any]) -> None:
+            headers = further_headers[0] if further_headers else {"Retry-After-Ms": "1"}
             if status == HANG_UP:
                 self.close_connection = True
                 return

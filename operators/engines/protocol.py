@@ -248,13 +248,14 @@ NOT_INSTALLED = "none"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that has a model, and the limits of its requests.
+    """A server that has a model, or several, any of which is asked; and the limits of requests.
 
     `key` names the environment variable of the key. A request has `timeout_s`, a prompt with all
-    its retries `give_up_s`. With `chat` a prompt is the user's turn.
+    its retries `give_up_s`, a server `max_concurrent` requests. With `chat` a prompt is the user's
+    turn.
     """
 
-    url: str
+    urls: tuple[str, ...]
     key: str
     timeout_s: float
     give_up_s: float

@@ -22,6 +22,7 @@ from factsweep.operators.tables.shared.canvas import Figure, save
 from factsweep.operators.tables.shared.numbers import DASH, SHARE, in_percent
 from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.tables.shared.pivot import relation_id, spread
+from factsweep.operators.wording import name_servers
 
 # A number as our tables print it: .1575, -.08, 17.62%, 1,600, .13–.18, .8175 (.7625–.8688), <.0001,
 # -.01 to +.02, -.1 (-.3 to -.02), .5 ± .1 (3 seeds).
@@ -329,8 +330,9 @@ def ran_rows(record: Mapping[str, Any], errors: Mapping[str, int]) -> dict[str, 
         "factsweep commit": record["commit"] or "unknown",
         "versions": ", ".join(f"{k} {v}" for k, v in record["versions"].items()),
     }
-    if model.get("endpoint"):
-        rows |= {"model": f"{model['id']} at {model['endpoint']}"}
+    if endpoint := model.get("endpoint"):
+        urls = endpoint["urls"] if isinstance(endpoint, Mapping) else [endpoint]
+        rows |= {"model": f"{model['id']} at {name_servers(urls)}"}
         del rows["computed in"], rows["trust_remote_code"]
     if run.get("answers"):  # no engine of ours gave them
         rows |= {"model": model["name"], "engine": "none: answers of another system"}

@@ -79,6 +79,17 @@ def escape_invisible(text: str) -> str:
     return "".join(c if is_visible(c) or c in kept else repr(c)[1:-1] for c in text)
 
 
+def name_servers(urls: Sequence[str]) -> str:
+    """A server by its URL, or several of them; without any those that a job starts.
+
+    >>> name_servers(["http://a/v1"]), name_servers(["http://a/v1", "http://b/v1"])
+    ('http://a/v1', '2 servers (http://a/v1, http://b/v1)')
+    """
+    if len(urls) < 2:
+        return urls[0] if urls else "the servers of its job"
+    return f"{count(len(urls), 'server')} ({first_of(urls)})"
+
+
 def first_of(names: Sequence[str]) -> str:
     """The first names, as many as a sentence has room for.
 

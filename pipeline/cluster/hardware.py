@@ -99,8 +99,10 @@ def sets_of_gpus(run: Run, replicas: int) -> int:
 
 def hardware(run: Run) -> Hardware:
     """The hardware of one replica: its GPUs, or else the cores; of a server, none."""
+    urls = run.model.urls
     if run.model.endpoint is not None and run.engine.name == "endpoint":
-        name = f"endpoint {urlsplit(run.model.endpoint).netloc}"
+        # A job starts the servers of a pool on other nodes each time: their number is what counts.
+        name = f"endpoint {urlsplit(urls[0]).netloc if len(urls) == 1 else f'{len(urls)} servers'}"
         return Hardware(0, 0, 1, name, prices=prices(run.model))
     gpus = gpus_per_engine(run)
     n_cores = 0 if gpus else cores(run.cluster)

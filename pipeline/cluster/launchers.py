@@ -66,6 +66,7 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     for option in options:
         if len(option.splitlines()) != 1:
             raise InputError(f"{option!r} has a line break, and an option of sbatch is one line.")
+    pool = ' "model.endpoint.urls=[$urls]"' if launch.serve else ""  # of the servers that it starts
     # Of the installation that launches: the nodes see the files of the login node.
     path = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
     return "\n".join(
@@ -75,13 +76,15 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
             "",
             path,
             *launch.setup,
-            f"sweep() {{ exec {job_request.command(overrides, verb)}; }}",
+            f"sweep() {{ exec {job_request.command(overrides, verb)}{pool}; }}",
             f"status={shlex.quote(job_request.status(overrides, verb))}",
             f'logs="$PWD"/{shlex.quote(_job_name(run))}-"$SLURM_JOB_ID".logs',
             f"interface={shlex.quote(launch.interface or '')}",
             f"metrics_port={launch.metrics_port or ''}",
             f"requeues={launch.requeues}",
             f"leave={shlex.quote(job_request.leave(_LEAVE_S))}",
+            f"serve={shlex.quote(launch.serve or '')}",
+            f"start_s={run.cluster.start_s:.0f}",
             "",
             BODY,
         ]
@@ -101,7 +104,7 @@ def _options(run: Run, launch: Slurm) -> Iterator[str]:
     yield f"--nodes={launch.nodes or job_request.nodes(run, launch.gpus_per_node)}"
     yield "--ntasks-per-node=1"
     yield f"--cpus-per-task={launch.cpus_per_node}"
-    if gpus_per_engine(run):
+    if gpus_per_engine(run) or (launch.serve and launch.gpus_per_node):
         kind = f"{launch.gpu_type}:" if launch.gpu_type else ""
         yield f"--gpus-per-node={kind}{launch.gpus_per_node}"
     for name in ("memory", "time", "partition", "account"):

@@ -126,6 +126,46 @@ while sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[1]):
     time.sleep(1)
 PYTHON
 
+# The servers of the model, one on each node, which end with the job. Others may reach the nodes, so they ask for a key.
+urls=''
+if [[ $serve ]]; then
+    if [[ ! ${OPENAI_API_KEY:-} ]]; then OPENAI_API_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n'); fi
+    read -r PORT < <(python -c 'import socket; s = socket.create_server(("", 0)); print(s.getsockname()[1])')
+    export OPENAI_API_KEY VLLM_API_KEY=$OPENAI_API_KEY PORT
+    mkdir -p "$logs/${SLURM_RESTART_COUNT:-0}"
+    pids=()
+    for name in "${nodes[@]}"; do
+        srun --overlap --nodes=1 --ntasks=1 --nodelist="$name" --no-kill --kill-on-bad-exit=0 \
+            --cpus-per-task="$SLURM_CPUS_PER_TASK" bash -c "$serve" \
+            >"$logs/${SLURM_RESTART_COUNT:-0}/server-$name.log" 2>&1 &
+        pids+=("$!")
+        urls+="${urls:+,}http://$name:$PORT/v1"
+    done
+    SECONDS=0 n_ready=0 n_alive=1
+    while ((n_ready < n_alive && SECONDS < start_s)); do  # one that has died is done without
+        sleep 2
+        n_alive=0
+        for pid in "${pids[@]}"; do if kill -0 "$pid" 2>/dev/null; then n_alive=$((n_alive + 1)); fi; done
+        n_ready=$(python - "$urls" <<'PYTHON'
+import os, sys, urllib.request
+
+n_ready, key = 0, os.environ["OPENAI_API_KEY"]
+for url in sys.argv[1].split(","):
+    request = urllib.request.Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"})
+    try:
+        n_ready += urllib.request.urlopen(request, timeout=5).status == 200
+    except OSError:
+        pass
+print(n_ready)
+PYTHON
+)
+    done
+    if ((n_ready == 0)); then
+        echo "factsweep: no server answers; see $logs/*/server-*.log." >&2
+        exit 1
+    fi
+fi
+
 sweep &
 driver=$!
 code=0
@@ -135,7 +175,7 @@ while kill -0 "$driver" 2>/dev/null; do  # a signal ends `wait`, not the sweep
     wait "$driver" || code=$?
 done
 if ((code == 75)); then
-    echo "factsweep: the store does not answer. The job goes back into the queue." >&2
+    echo "factsweep: the store, or the model's servers, do not answer. The job goes back into the queue." >&2
     requeue=yes
 fi
 exit "$code"

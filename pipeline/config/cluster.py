@@ -46,6 +46,7 @@ class Slurm:
     options: tuple[Text, ...]
     setup: tuple[AnyText, ...]
     metrics_port: Annotated[int, Field(ge=1024, le=65_535)] | None = None  # as earlier runs have it
+    serve: Text | None = None  # likewise
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ _MORE = {
     "benchmark": " A benchmark may also be a table of facts of your own (benchmark=facts.csv).",
 }
 _OF_CHATS = ("prompt.as", "prompt.system")
+_POOL = "model.endpoint.urls"
 ANY_MODEL = "base/any"
 _COLUMNS = ("relation", "subject", "object")  # of a table of facts
 
@@ -204,8 +205,8 @@ def _column_names(path: Path) -> list[str]:
 def _to_hydra_overrides(override: str) -> list[str]:
     """Overrides for Hydra; a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
-    if f"{group}.".startswith("model.engine."):
-        return [f"++{override}"]  # conf/ need not have an argument of the engine
+    if f"{group}.".startswith("model.engine.") or group == _POOL:
+        return [f"++{override}"]  # conf/ has no argument of the engine, and a URL for a pool
     if group not in folders.groups():
         return [override]
     name, names = unquote(name), choices(group)

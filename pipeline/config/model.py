@@ -56,6 +56,15 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """The addresses of servers of one model, any of which may answer a prompt."""
+
+    urls: Annotated[
+        tuple[Text, ...], NoNumber("it says which server is asked, and all have the same model")
+    ]
+
+
+@dataclass(frozen=True)
 class Model:
     """A model, and the arguments of its engine or its server (conf/model/)."""
 
@@ -67,7 +76,7 @@ class Model:
     source: InRecipe[Literal["hub", "package", "path", "endpoint", "absent"]]
     id: InRecipe[Text]
     revision: InRecipe[AnyText]
-    endpoint: InRecipeIfGiven[Text]
+    endpoint: InRecipeIfGiven[Text | Pool]
     tokenizer: InRecipeIfGiven[Text]
     client: Client
     price_in: Price
@@ -99,6 +108,13 @@ class Model:
         Field(gt=0, le=1),
         NoNumber("it sets how many prompts fit on a GPU at once, not what is computed for each"),
     ]
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of its servers; none where it is loaded here."""
+        if isinstance(self.endpoint, Pool):
+            return self.endpoint.urls
+        return () if self.endpoint is None else (self.endpoint,)
 
     @property
     def arguments(self) -> dict[str, Any]:

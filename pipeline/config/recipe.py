@@ -91,6 +91,8 @@ def in_recipe(config: Any) -> dict[str, Any]:
     for name, declared in declarations(type(config)).items():
         value = getattr(config, name)
         if isinstance(declared, Part) and declared.of == "answers":
+            if declared.if_given and is_dataclass(value):  # its own fields are declared
+                value = in_recipe(value) or None
             if value is None and declared.if_given:
                 continue
             if declared.but:

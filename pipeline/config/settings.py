@@ -1,5 +1,6 @@
 """Settings: the run that one command describes, composed of conf/ and checked here."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.budget import parse_budget, parse_target
 from factsweep.pipeline.config.cluster import Cluster
 from factsweep.pipeline.config.compose import compose_config, compose_fitting
-from factsweep.pipeline.config.model import Model
+from factsweep.pipeline.config.model import Model, Pool
 from factsweep.pipeline.config.model_metadata import OPEN, describe
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Benchmark, Config, Decoding, Matching, Run
@@ -47,6 +48,8 @@ def load(overrides: Sequence[str]) -> Run:
     }
     names = {field.name for field in fields(Run)} - own_fields.keys()
     run = Run(**{name: getattr(config, name) for name in names}, **own_fields)
+    if run.model.endpoint == "???" and getattr(run.cluster.launch, "serve", None):
+        run = replace(run, model=replace(run.model, endpoint=Pool(())))  # the job knows them
     if run.model.source == "endpoint" and run.decoding.engine != "fake":  # which runs here
         served = replace(run.decoding, engine="endpoint", scorer="endpoint", comparer="endpoint")
         run = replace(run, decoding=served)
@@ -396,15 +399,19 @@ def _check_arguments(model: Model, engine: EngineKind) -> None:
                 f"model.engine.{name}={value} is for a server, and {engine.name} in this process "
                 f"takes {default} alone; start the server (`vllm serve "
                 f"--{name.replace('_', '-')} …`) and give model=endpoint model.id=<its name there> "
-                "model.endpoint=<URL> (docs/endpoint.md)."
+                "model.endpoint.urls=[<URL>,…] (docs/endpoint.md)."
             )
 
 
 def _check_endpoint(run: Run) -> None:
     model, is_served = run.model, run.model.source == "endpoint"
-    if is_served and (model.endpoint in (None, "???") or model.id == "???"):
+    is_open = model.urls == ("???",) or not (
+        model.urls or getattr(run.cluster.launch, "serve", None)
+    )
+    if is_served and (is_open or model.id == "???"):
         raise InputError(
-            "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>."
+            "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>, "
+            "or model.endpoint.urls=[<URL>,…] of several servers."
         )
     engines = (run.decoding.engine, run.decoding.scorer, run.decoding.comparer)
     if not is_served and (model.endpoint is not None or "endpoint" in engines):
@@ -418,17 +425,21 @@ def _check_endpoint(run: Run) -> None:
             "model.price_out, per million tokens."
         )
     if is_served:
-        _check_address(model)
+        _check_addresses(model)
         _check_server_abilities(run)
 
 
-def _check_address(model: Model) -> None:
-    url = split_web_address(str(model.endpoint), "model.endpoint")
-    if url.username or url.password or url.query or redactor()(url.geturl()) != url.geturl():
-        raise InputError(
-            "model.endpoint holds more than an address, such as a key, which others could read; "
-            f"put the key into the environment as {model.client.key_variable}."
-        )
+def _check_addresses(model: Model) -> None:
+    for address in model.urls:
+        url = split_web_address(address, "model.endpoint")
+        if url.username or url.password or url.query or redactor()(url.geturl()) != url.geturl():
+            raise InputError(
+                "model.endpoint holds more than an address, such as a key, which others could read;"
+                f" put the key into the environment as {model.client.key_variable}."
+            )
+    repeated = [url for url, n in Counter(url.rstrip("/") for url in model.urls).items() if n > 1]
+    if repeated:
+        raise InputError(f"model.endpoint.urls has {repeated[0]} twice; name each server once.")
     if (model.price_in is None) != (model.price_out is None):
         raise InputError("model.price_in and model.price_out go together; give both.")
     if not is_secret(model.client.key_variable):

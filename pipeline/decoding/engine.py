@@ -18,6 +18,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.cluster.hardware import check_build
 from factsweep.pipeline.config.folders import home
+from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.inputs.models import Weights
@@ -115,17 +116,7 @@ def load(run: Run, weights: Weights) -> Any:
     models.verify(weights)
     if os.environ.get("FACTSWEEP_HOME"):  # of all nodes and jobs: one compiles for all
         os.environ.setdefault("VLLM_CACHE_ROOT", str(home() / "vllm"))
-    model, client = weights.model, weights.model.client
-    endpoint = None
-    if model.endpoint is not None:
-        endpoint = Endpoint(
-            url=model.endpoint,
-            key=client.key_variable,
-            timeout_s=client.timeout_s,
-            give_up_s=client.give_up_s,
-            max_concurrent=client.max_concurrent,
-            chat=model.chat_template,
-        )
+    model = weights.model
     place = _ray_placement()
     start = Start(
         model=models.location(weights),
@@ -140,7 +131,7 @@ def load(run: Run, weights: Weights) -> Any:
         trust_remote_code=model.trust_remote_code,
         place=place,
         arguments=model.arguments,
-        endpoint=endpoint,
+        endpoint=None if model.endpoint is None else endpoint(model),
         adapter=None if model.adapter is None else models.adapter_folder(model.adapter),
         is_masked=model.architecture == "encoder",
     )
@@ -148,6 +139,32 @@ def load(run: Run, weights: Weights) -> Any:
         loaded = run.engine.load(start)
     models.verify(weights)  # nothing changed while it was loaded
     return loaded
+
+
+def endpoint(model: Model) -> Endpoint:
+    """The servers of a model, and how they are asked."""
+    client = model.client
+    return Endpoint(
+        urls=model.urls,
+        key=client.key_variable,
+        timeout_s=client.timeout_s,
+        give_up_s=client.give_up_s,
+        max_concurrent=client.max_concurrent,
+        chat=model.chat_template,
+    )
+
+
+def find_silent_servers(run: Run) -> list[str]:
+    """The servers of a pool that do not answer.
+
+    Raises:
+        InputError: the servers have different models.
+    """
+    if run.engine.name != "endpoint" or len(run.model.urls) < 2:
+        return []
+    from factsweep.operators.engines.endpoint.servers import check_servers  # it takes time to load
+
+    return check_servers(endpoint(run.model), run.model.id)
 
 
 @contextmanager

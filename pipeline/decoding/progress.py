@@ -42,6 +42,7 @@ COUNTS: Mapping[str, CountLabel] = {
     "turned_away": CountLabel(noun_and_suffix=("call", " turned away")),
     "timed_out": CountLabel(noun_and_suffix=("call", " timed out")),
     "failed": CountLabel(noun_and_suffix=("call", " failed")),
+    "down": CountLabel(noun_and_suffix=("server", " down")),  # of a pool, for now
     "faults": CountLabel("factsweep_faults", "Calls of an endpoint that are asked again"),
     "store_refused": CountLabel(
         "factsweep_store_refused",

@@ -20,6 +20,7 @@ from factsweep.operators.prompts.expansion import (
 from factsweep.operators.prompts.tokens import n_shared, visible
 from factsweep.operators.tables.formats import markdown
 from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
+from factsweep.operators.wording import name_servers
 from factsweep.pipeline.cluster.hardware import check_weights, gpus_per_engine, most_engines, prices
 from factsweep.pipeline.config import model_metadata
 from factsweep.pipeline.config.budget import budget_lines
@@ -34,7 +35,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
     sum_costs,
 )
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.runs.preflight import read_sources
+from factsweep.pipeline.runs.preflight import check_servers, read_sources
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand, list_shard_ends
 from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan, warnings
@@ -84,6 +85,8 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     run = plan.run
     if run.answers is None and not all(b.answers.is_complete() for b in plan.branches):
         check_weights(run, run.model)
+        if run.model.urls:
+            check_servers(run)
     facts = read_sources(plan)
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
@@ -281,7 +284,7 @@ def _model_line(run: Run) -> str:
     most = f"at most {model.max_model_len:,} tokens"
     if model.endpoint is not None:
         way = "in a chat" if model.chat_template else "as raw text"
-        server = f"{model.id} at {model.endpoint}, asked {way}"
+        server = f"{model.id} at {name_servers(model.urls)}, asked {way}"
         return f"model           {server}, {most}, {_counted_with(model)}"
     gpus, scheme = gpus_per_engine(run), model_metadata.scheme(model)
     device = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"

@@ -10,9 +10,12 @@ from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.pipeline.cluster import machine_checks
 from factsweep.pipeline.cluster.ray_cluster import check_engine
+from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining_prompts
+from factsweep.pipeline.decoding.engine import find_silent_servers
 from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.inputs import catalog, models
+from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.plan import Branch, Plan, warnings
@@ -38,6 +41,7 @@ def check_plan(plan: Plan) -> list[str]:
         if plan.run.answers is None and any(branch.lacks_answers() for branch in plan.branches):
             machine_checks.refuse_unfit_machine(plan.run)
             check_engine(plan.run)
+            check_servers(plan.run)
         sentences = list(warnings(plan))
         artifacts = ((branch.prompts, branch.admitted) for branch in plan.branches)
         if not all(artifact.is_complete() for pair in artifacts for artifact in pair):
@@ -46,6 +50,17 @@ def check_plan(plan: Plan) -> list[str]:
                 _check_setting(plan, branch, facts)
         return sentences
     return []
+
+
+def check_servers(run: Run) -> None:
+    """Refuse a pool of different models, and warn of a server that does not answer."""
+    if run.engine.name == "endpoint" and not run.model.urls:
+        raise InputError(
+            "the servers of cluster.launch.serve are started by the job; submit it with factsweep "
+            "launch, or give model.endpoint.urls."
+        )
+    for url in find_silent_servers(run):
+        LOG.warning("the server %s does not answer; the others are asked.", url)
 
 
 def is_answered(plan: Plan) -> bool:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.rate_limited_http import (
     RETRIES,
-    ConcurrencyLimit,
     Retries,
     rate_limited_client,
 )
@@ -40,6 +39,7 @@ from factsweep.operators.engines.endpoint.response_parsing import (
     Reply,
     parse,
 )
+from factsweep.operators.engines.endpoint.servers import Servers
 from factsweep.operators.engines.preference import (
     Branch,
     BranchLogprobs,
@@ -60,7 +60,8 @@ from factsweep.operators.engines.protocol import (
     Start,
     find_installed,
 )
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, UnavailableError
+from factsweep.operators.wording import name_servers
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -78,8 +79,8 @@ class EndpointEngine:
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
         self._replies = Replies(start.model, start.revision or ANY, start.endpoint.chat)
-        self._limit = ConcurrencyLimit(max=start.endpoint.max_concurrent)
-        self._faults: SimpleQueue[str] = SimpleQueue()
+        self._servers = Servers(start.endpoint, start.model)
+        self._n_down = 0  # servers, as reported
         self._dialect = Dialect(start.model, chat=start.endpoint.chat)
         self._diagnosis = Diagnosis(start, self._key, self._ask)
         self._is_scorer = False
@@ -87,6 +88,13 @@ class EndpointEngine:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._servers.begin(), self._loop).result()
+            if len(self._servers.lost) == len(start.endpoint.urls):
+                raise self._diagnosis.refusal("none of them answers", error=UnavailableError)
+        except InputError:
+            self.close()
+            raise
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer | RefusedRequest]:
         """One answer for each request, or why there is none, in the order they are finished.
@@ -142,9 +150,10 @@ class EndpointEngine:
             asyncio.run_coroutine_threadsafe(self._ask(probe(request)), self._loop).result()
         except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
             raise InputError(
-                f"model {self._start.model} at {self._endpoint.url} gives no log-probabilities of "
-                f"{content} ({self._diagnosis.message(error)}), which this benchmark needs; use a "
-                "server that gives them, such as vLLM's, or a model that is loaded here."
+                f"model {self._start.model} at {name_servers(self._endpoint.urls)} gives no "
+                f"log-probabilities of {content} ({self._diagnosis.message(error)}), which this "
+                "benchmark needs; use a server that gives them, such as vLLM's, or a model that is "
+                "loaded here."
             ) from None
         except (OpenAIError, TimeoutError, ValueError) as error:
             raise self._diagnosis.refusal(self._diagnosis.message(error)) from None
@@ -152,12 +161,15 @@ class EndpointEngine:
 
     def faults(self) -> dict[str, float]:
         """How many calls were refused, timed out or failed since the last time, by reason."""
-        counts = Counter(self._faults.get() for _ in range(self._faults.qsize()))
-        return {reason: float(n) for reason, n in counts.items()}
+        queue, n_down = self._servers.faults, len(self._servers.lost)
+        counts = Counter(queue.get() for _ in range(queue.qsize()))
+        counts["down"], self._n_down = n_down - self._n_down, n_down
+        return {reason: float(n) for reason, n in counts.items() if n}
 
     def close(self) -> None:
         """Close the connections, and end the thread."""
         if self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._servers.close)
             if "_client" in self.__dict__:
                 asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(10)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -168,13 +180,14 @@ class EndpointEngine:
         """The result of each request; when one ends the run, those under way are waited for."""
         waiting, has_more, fatal = iter(requests), True, list[InputError]()
         finished, running = SimpleQueue[Future[Any]](), set[Future[Any]]()
-        self._limit.is_fed = True
+        self._servers.feed(True)
         try:
             while has_more or running:
-                while has_more and len(running) < self._limit.allowed:
+                while has_more and len(running) < self._servers.allowed:
                     request = next(waiting, None)
                     if request is None:
-                        has_more = self._limit.is_fed = False
+                        has_more = False
+                        self._servers.feed(False)
                         break
                     future = asyncio.run_coroutine_threadsafe(self._result(request), self._loop)
                     running.add(future)
@@ -188,6 +201,8 @@ class EndpointEngine:
                         has_more, fatal = False, [*fatal, error]
                     else:
                         yield result
+                if self._servers.refusal is not None and has_more:
+                    has_more, fatal = False, [*fatal, self._servers.refusal]
         finally:
             for future in running:
                 future.cancel()
@@ -235,7 +250,7 @@ class EndpointEngine:
         give_up_s = self._endpoint.give_up_s
         _ = self._client  # its import takes seconds on a busy machine, which are not the server's
         try:
-            async with asyncio.timeout(give_up_s):
+            async with asyncio.timeout(give_up_s) as retries.patience:
                 if isinstance(request, Request):
                     return await self._all_samples(request)
                 reply = await self._post(self._dialect.parameters(request))
@@ -309,11 +324,11 @@ class EndpointEngine:
         from openai import AsyncOpenAI
 
         return AsyncOpenAI(
-            base_url=self._endpoint.url,
+            base_url=self._endpoint.urls[0],
             api_key=self._key or "none",  # a server of one's own may need none
             timeout=self._endpoint.timeout_s,
             max_retries=_MAX_RETRIES,
-            http_client=rate_limited_client(self._limit, self._faults, self._endpoint.timeout_s),
+            http_client=rate_limited_client(self._servers, self._endpoint.timeout_s),
         )
 
 

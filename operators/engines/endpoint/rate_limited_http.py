@@ -5,16 +5,19 @@ then grows by one per round, and is halved when the server is overloaded, fails,
 client above (`openai`) sends requests again, and waits as long as a server wishes.
 """
 
+import asyncio
 import re
 import time
 from collections import Counter
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from factsweep.operators.engines.endpoint.response_parsing import message_in, parse, status_of_body
+
+if TYPE_CHECKING:
+    from factsweep.operators.engines.endpoint.servers import Server, Servers
 
 NO_CREDIT = re.compile(r"insufficient_quota|billing|no credit|credit balance|402", re.IGNORECASE)
 # Messages of servers that give one completion per request, some with a status of 500.
@@ -83,10 +86,11 @@ class ConcurrencyLimit:
 
 @dataclass
 class Retries:
-    """The tokens of a request's earlier replies, and why the last one was no answer."""
+    """The tokens of a request's earlier replies, why the last was no answer, and its deadline."""
 
     billed: Counter[str] = field(default_factory=Counter)
     last_failure: str = ""
+    patience: asyncio.Timeout | None = None
 
     def bill(self, n_prompt_tokens: int, n_output_tokens: int) -> None:
         """Count the tokens of a reply that is not the last one."""
@@ -96,51 +100,59 @@ class Retries:
 RETRIES: ContextVar[Retries] = ContextVar("retries")  # of the request of this task
 
 
-def rate_limited_client(limit: ConcurrencyLimit, faults: SimpleQueue[str], timeout_s: float) -> Any:
-    """An HTTP client that teaches `limit`; `faults` gets the reason of each failed call."""
+def rate_limited_client(servers: "Servers", timeout_s: float) -> Any:
+    """An HTTP client that asks a free server, and teaches its limit."""
     import httpx2
     from openai import DefaultAsyncHttpxClient
 
     class Client(DefaultAsyncHttpxClient):
         async def send(self, request: Any, **options: Any) -> Any:
-            sent = time.monotonic()
-            try:
-                response = await super().send(request, **options)
-            except httpx2.TransportError as error:
-                faults.put("timed_out" if isinstance(error, httpx2.TimeoutException) else "failed")
-                limit.note_refusal(time.monotonic(), sent=sent)
-                _note_failure(f"{type(error).__name__} {error}")
-                raise
-            is_without_answer = set_status_of_body(response)
-            now, status = time.monotonic(), response.status_code
-            if status >= 400:
-                _note_failure(
-                    error_message(response), response.content if is_without_answer else b""
-                )
-            if status in _OVERLOADED:
-                if status == 429 and NO_CREDIT.search(response.text):
-                    response.headers["x-should-retry"] = "false"
-                else:
-                    faults.put("turned_away")
-                    limit.note_refusal(now, sent=sent)
-            elif status == 200:
-                if now - sent > timeout_s / 2:  # fewer requests, before answers come too late
-                    limit.note_refusal(now, sent=sent)
-                else:
-                    limit.note_answer(now)
-            elif (
-                status >= 500
-                and b'"n":' in request.content
-                and _REFUSES_N.search(error_message(response))
-            ):
-                response.headers["x-should-retry"] = "false"
-            elif status == 409 or status >= 500:
-                faults.put("failed")
+            async with servers.slot(request) as server:
+                sent = time.monotonic()
+                try:
+                    response = await super().send(request, **options)
+                except httpx2.TransportError as error:
+                    is_late = isinstance(error, httpx2.TimeoutException)
+                    servers.faults.put("timed_out" if is_late else "failed")
+                    server.limit.note_refusal(time.monotonic(), sent=sent)
+                    servers.note_failure(server, sent, is_late=is_late)
+                    _note_failure(f"{type(error).__name__} {error}")
+                    raise
+                _note_reply(servers, server, request, response, sent)
             return response
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     # A redirect would send the prompts, and perhaps the key, to an unknown server.
     return Client(timeout=timeout_s, limits=limits, follow_redirects=False)
+
+
+def _note_reply(
+    servers: "Servers", server: "Server", request: Any, response: Any, sent: float
+) -> None:
+    """Learn from the status of a reply, and tell the client above if asking again is in vain."""
+    is_without_answer = set_status_of_body(response)
+    now, status = time.monotonic(), response.status_code
+    if status >= 400:
+        _note_failure(error_message(response), response.content if is_without_answer else b"")
+    if status == 429 and NO_CREDIT.search(response.text):
+        response.headers["x-should-retry"] = "false"
+    elif status in _OVERLOADED:
+        servers.faults.put("turned_away")
+        server.limit.note_refusal(now, sent=sent)
+        servers.note_failure(server, sent, headers=response.headers)
+    elif (
+        status >= 500 and b'"n":' in request.content and _REFUSES_N.search(error_message(response))
+    ):
+        response.headers["x-should-retry"] = "false"
+    elif status == 409 or status >= 500:
+        servers.faults.put("failed")
+        servers.note_failure(server, sent)
+    else:
+        server.note_life()
+        if status == 200 and now - sent > servers.timeout_s / 2:  # before answers come too late
+            server.limit.note_refusal(now, sent=sent)
+        elif status == 200:
+            server.limit.note_answer(now)
 
 
 def set_status_of_body(response: Any) -> bool:

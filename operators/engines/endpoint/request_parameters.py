@@ -29,7 +29,8 @@ from factsweep.operators.engines.protocol import (
     ScoreRequest,
     Start,
 )
-from factsweep.operators.errors import InputError
+from factsweep.operators.errors import InputError, UnavailableError
+from factsweep.operators.wording import name_servers
 
 _OPTIONAL = ("logprobs", "seed")  # left out where a server does not take them
 
@@ -189,11 +190,15 @@ class Diagnosis:
         """The message of an error, without the key."""
         response = getattr(error, "response", None)
         text = getattr(error, "message", error) if response is None else error_message(response)
+        if response is not None and len(self._endpoint.urls) > 1:
+            text = f"{response.request.url}: {text}"
         return hide_key(self._secret, text) or type(error).__name__
 
-    def refusal(self, message: str, fix: str = FIX) -> InputError:
+    def refusal(
+        self, message: str, fix: str = FIX, error: type[InputError] = InputError
+    ) -> InputError:
         """The sentence that ends a run."""
-        return refusal(self._model, self._endpoint.url, message, fix)
+        return error(str(refusal(self._model, name_servers(self._endpoint.urls), message, fix)))
 
     async def explain(self, request: AnyRequest, error: Exception, began: float) -> RefusedRequest:
         """Why a prompt has no answer, if the prompt is to blame.
@@ -225,7 +230,8 @@ class Diagnosis:
                     return RefusedRequest(request.request_id, "prompt_too_long", message)
         # An answer after this time shows that the server is not to blame.
         since = began if reason == "endpoint_failed" else 0.0
-        usage += await self._probe(request, self.refusal(message, fix), since)
+        kind = UnavailableError if reason == "endpoint_failed" else InputError
+        usage += await self._probe(request, self.refusal(message, fix, kind), since)
         return RefusedRequest(request.request_id, reason, message, usage.prompt, usage.output)
 
     async def _probe(self, request: AnyRequest, refusal: InputError, since: float) -> Usage:

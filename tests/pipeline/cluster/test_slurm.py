@@ -21,7 +21,8 @@ from factsweep.pipeline.cli import main
 from factsweep.pipeline.cluster import launchers
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results.past_runs import branches
-from factsweep.pipeline.stages.plan import Plan
+from factsweep.pipeline.runs.preflight import check_servers
+from factsweep.pipeline.stages.plan import Plan, build_plan
 from tests.builders import lines_of
 from tests.messages import naming
 
@@ -51,6 +52,7 @@ HOST = subprocess.run(
     ["hostname", "-I"], capture_output=True, text=True, check=True
 ).stdout.split()[0]
 LIMIT_S = 600
+URLS = "model.endpoint.urls=[http://a/v1,http://b/v1]"
 
 
 def rendered(*overrides: str) -> str:
@@ -131,10 +133,68 @@ def test_job_whose_store_does_not_answer_goes_back_into_the_queue(tools: Path) -
         tools.unlink(missing_ok=True)
 
 
+SERVED = (
+    *("model=endpoint", "model.id=m", "cluster.launch.nodes=2", "cluster.launch.gpus_per_node=8"),
+    "cluster.launch.serve='vllm serve m --port $PORT'",
+)
+
+
+def test_rendered_job_with_servers_has_their_gpus_and_asks_them() -> None:
+    assert {"--nodes=2", "--gpus-per-node=8"} <= header(*SERVED)
+    script = rendered(*SERVED)
+    assert "\nserve='vllm serve m --port $PORT'\n" in script
+    (sweep,) = (line for line in script.splitlines() if line.startswith("sweep()"))
+    assert sweep.endswith(' "model.endpoint.urls=[$urls]"; }')
+    run = load(["cluster=slurm", *SERVED])
+    answers = (build_plan(run).branches[0].answers for run in (run, load([*SERVED, URLS])))
+    assert len({artifact.fingerprint for artifact in answers}) == 1
+    with pytest.raises(InputError, match=naming("factsweep launch", "model.endpoint.urls")):
+        check_servers(run)
+
+
+# The server has a key; the second one finds its port taken, and dies.
+SERVER = """
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        has_key = self.headers["Authorization"] == f"Bearer {os.environ['VLLM_API_KEY']}"
+        self.send_response(200 if has_key and self.path == "/v1/models" else 401)
+        self.end_headers()
+http.server.HTTPServer.allow_reuse_address = False
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_job_waits_for_its_servers_and_does_without_one_that_has_died(
+    tools: Path, tmp_path: Path
+) -> None:
+    part = launchers.BODY.split("# The servers of the model")[1].split("sweep &")[0]
+    (tmp_path / "server.py").write_text(SERVER)
+    for serve, code in ((f"exec {sys.executable} {tmp_path}/server.py $PORT", 0), ("exit 3", 1)):
+        script = (
+            f"set -euo pipefail; nodes=(127.0.0.1 here.invalid) serve={serve!r} start_s=60\n"
+            f"trap 'kill $(jobs -pr)' EXIT; logs={tmp_path} SLURM_CPUS_PER_TASK=1\n#{part}\n"
+            "echo $PORT $urls"
+        )
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        process = subprocess.run(
+            ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False
+        )
+        assert process.returncode == code, process.stderr
+        if code:
+            assert "no server answers" in process.stderr
+        else:
+            port, urls = process.stdout.split()
+            assert urls == f"http://127.0.0.1:{port}/v1,http://here.invalid:{port}/v1"
+    assert len([line for line in lines_of(tools) if "--overlap" in line]) == 4
+    assert (tmp_path / "0" / "server-here.invalid.log").exists()
+
+
 @pytest.mark.parametrize("name", ["two words", "a'b", "$(touch x)"])
 def test_rendered_script_is_sound_shell(tmp_path: Path, name: str) -> None:
     script = tmp_path / "job.sh"
-    script.write_text(rendered(f"run_name={name!r}", "benchmark.relations=[P17, P36]"))
+    overrides = (f"run_name={name!r}", "benchmark.relations=[P17, P36]", *SERVED)
+    script.write_text(rendered(*overrides))
     subprocess.run(["bash", "-n", script], check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shellcheck = shutil.which("shellcheck", path=path)

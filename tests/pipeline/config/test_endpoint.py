@@ -43,6 +43,31 @@ def test_endpoint_recipe_says_what_is_known_and_nothing_of_this_machine() -> Non
     }
 
 
+POOL = (*SERVED[:2], "model.endpoint.urls=[http://a:8000/v1,http://b:8000/v1]")
+
+
+def test_endpoint_pool_recipe_has_no_address_so_order_and_number_change_nothing() -> None:
+    def recipe(urls: str) -> dict[str, object]:
+        run = load([*SERVED[:2], f"model.endpoint.urls=[{urls}]"])
+        (branch,) = build_plan(run).branches
+        return dict(branch.answers.recipe.fields)
+
+    pool = recipe("http://a:8000/v1,http://b:8000/v1")
+    assert pool == recipe("http://b:8000/v1,http://a:8000/v1") == recipe("http://c/v1")
+    assert pool["model"] == {
+        "source": "endpoint",
+        "id": "maker/some-model",
+        "revision": "any",
+        "chat_template": False,
+        "max_model_len": 4096,
+        "engine": {},
+    }
+
+
+def test_endpoint_pool_is_named_by_its_number_where_rates_are_kept() -> None:
+    assert hardware(load([*POOL])).name == "endpoint 2 servers"
+
+
 @pytest.mark.parametrize(
     ("change", "is_other"),
     [
@@ -86,9 +111,10 @@ def test_endpoint_tokens_are_estimated_where_no_tokenizer_is_known() -> None:
 
 def test_endpoint_address_with_a_key_is_refused_and_not_repeated() -> None:
     for url in ("https://me:hunter22@host/v1", "https://host/v1?api_key=hunter22"):
-        message = refused(*SERVED[:2], f"model.endpoint='{url}'")
-        assert "OPENAI_API_KEY" in message
-        assert "hunter22" not in message
+        for address in (f"='{url}'", f".urls=[http://a/v1,'{url}']"):
+            message = refused(*SERVED[:2], f"model.endpoint{address}")
+            assert "OPENAI_API_KEY" in message
+            assert "hunter22" not in message
 
 
 PREFERRING = (*SERVED, "benchmark=distractors-mini", "model.tokenizer=t")
@@ -99,6 +125,10 @@ PREFERRING = (*SERVED, "benchmark=distractors-mini", "model.tokenizer=t")
     [
         (["model=endpoint"], "needs model.id=<its name there> and model.endpoint=<URL>"),
         ([*SERVED[:2], "model.endpoint=host"], "is no URL"),
+        ([*SERVED[:2], "model.endpoint.urls=[http://a/v1,host]"], "is no URL"),
+        ([*SERVED[:2], "model.endpoint.urls=[]"], "model.endpoint.urls=[<URL>,…]"),
+        ([*SERVED[:2], "model.endpoint.urls=[http://a/v1,http://a/v1/]"], "http://a/v1 twice"),
+        ([*SERVED[:2], "model.endpoint.urls=http://a/v1"], "be a list"),
         ([*SERVED, "model.client.key_variable=mine"], "no name of a secret"),
         ([*SERVED, "benchmark=distractors-mini"], "compares entities token by token, which needs"),
         ([*PREFERRING, "decoding.baselines.beams=2"], "an endpoint gives no beams"),

@@ -207,7 +207,7 @@ REFUSED: dict[tuple[str, ...], list[list[str]]] = {
     ("run_name='.hidden", "'.'", "give"): [["answers=/tmp/.hidden"]],
     ("model.engine.max_num_seq", "max_num_seqs?"): [["model.engine.max_num_seq=512"]],
     ("max_model_len", "is what model.max_model_len says"): [["model.engine.max_model_len=512"]],
-    ("for a server", "model.endpoint=", "vllm serve"): [
+    ("for a server", "model.endpoint.urls=", "vllm serve"): [
         [f"model.engine.{argument}"]
         for argument in ("data_parallel_size=2", "data_parallel_rank=0", "nnodes=2")
     ],

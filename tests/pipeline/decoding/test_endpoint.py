@@ -372,3 +372,27 @@ def test_endpoint_turns_are_those_that_an_engine_here_reads(
         for request in server.requests
     ]
     assert sorted(sent) == sorted(local_ids)
+
+
+def test_endpoint_pool_is_planned_run_and_shown_as_one_model(
+    small: list[str], server: ChatServer, script: Server, tmp_path: Path
+) -> None:
+    with serving(Server()) as second:
+        pool = (f"model.endpoint.urls=[{server.url},{second.url}]", "model.client.max_concurrent=4")
+        greedy = ("decoding.samples.n_prompts=0", "decoding.canary_prompts=0")
+        run = settings(small, server, tmp_path, *pool, *greedy)
+        plan, figures = forecast(run)
+        names = f"some-model at 2 servers ({server.url}, {second.url})"
+        assert any(names in line for line in lines(plan, figures))
+        loaded: EndpointEngine = engines.load(run, plan.weights)
+        make_here(plan, loaded)
+        loaded.close()
+        report.write(plan, {"total": 1.0})
+    n = sum(plan.branches[0].answers.rows("generations").values())
+    assert len(server.requests) + len(second.requests) == n
+    assert min(len(server.requests), len(second.requests)) > 0
+    store = Store(run.folder)
+    assert names in store.get("index.html").decode()
+    assert json.loads(store.get("run.json"))["run"]["model"]["endpoint"] == {
+        "urls": [server.url, second.url]
+    }

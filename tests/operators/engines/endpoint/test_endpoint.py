@@ -83,14 +83,13 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def engine(
-    server: ChatServer,
-    *,
+    *servers: ChatServer,
     revision: str = "any",
     arguments: dict[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[EndpointEngine]:
     limits = {"timeout_s": 5.0, "give_up_s": 20.0, "max_concurrent": 16, "chat": False}
-    endpoint = Endpoint(server.url, "MY_API_KEY", **{**limits, **options})
+    endpoint = Endpoint(tuple(s.url for s in servers), "MY_API_KEY", **{**limits, **options})
     start = Start(
         "some-model", revision, "auto", 4096, endpoint=endpoint, arguments=arguments or {}
     )
