@@ -143,14 +143,14 @@ def _refusal(check: str, look: Callable[[], str | None], default: str) -> Findin
 
 def _servers(run: Run) -> Finding:
     """Whether the servers of a pool answer, as seen from this node, and have one model."""
-    found = name_servers(run.model.urls)
+    names = name_servers(run.model.urls)
     try:
         silent = engines.find_silent_servers(run)
     except FactsweepError as error:
-        return Finding.of("servers", found, fails=str(error).removesuffix("."))
+        return Finding.of("servers", names, fails=str(error).removesuffix("."))
     fix = f"start {first_of(silent)}, or leave it out of model.endpoint.urls" if silent else ""
     is_none_left = len(silent) == len(run.model.urls)
-    return Finding.of("servers", found, **{"fails" if is_none_left else "warns": fix})
+    return Finding.of("servers", names, **{"fails" if is_none_left else "warns": fix})
 
 
 def load_engine(run: Run) -> Iterator[Finding]:

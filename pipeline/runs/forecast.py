@@ -35,7 +35,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
     sum_costs,
 )
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.runs.preflight import check_servers, read_sources
+from factsweep.pipeline.runs.preflight import read_sources, warn_of_silent_servers
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand, list_shard_ends
 from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan, warnings
@@ -85,8 +85,7 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
     run = plan.run
     if run.answers is None and not all(b.answers.is_complete() for b in plan.branches):
         check_weights(run, run.model)
-        if run.model.urls:
-            check_servers(run)
+        warn_of_silent_servers(run)
     facts = read_sources(plan)
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
     forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]

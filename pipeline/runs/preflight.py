@@ -6,8 +6,9 @@ from dataclasses import replace
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, select_extra_tables
-from factsweep.operators.errors import DamagedFileError, InputError
+from factsweep.operators.errors import DamagedFileError, InputError, UnavailableError
 from factsweep.operators.prompts.expansion import Expansion
+from factsweep.operators.wording import name_servers
 from factsweep.pipeline.cluster import machine_checks
 from factsweep.pipeline.cluster.ray_cluster import check_engine
 from factsweep.pipeline.config.run import Run
@@ -53,14 +54,24 @@ def check_plan(plan: Plan) -> list[str]:
 
 
 def check_servers(run: Run) -> None:
-    """Refuse a pool of different models, and warn of a server that does not answer."""
+    """Refuse servers that differ, or do not answer at all."""
     if run.engine.name == "endpoint" and not run.model.urls:
         raise InputError(
             "the servers of cluster.launch.serve are started by the job; submit it with factsweep "
             "launch, or give model.endpoint.urls."
         )
-    for url in find_silent_servers(run):
-        LOG.warning("the server %s does not answer; the others are asked.", url)
+    if (n := len(warn_of_silent_servers(run))) and n == len(run.model.urls):
+        raise UnavailableError(
+            f"none of {name_servers(run.model.urls)} answers; start them, or try again later."
+        )
+
+
+def warn_of_silent_servers(run: Run) -> list[str]:
+    """Warn of each server of a pool that does not answer; those of different models are refused."""
+    silent = find_silent_servers(run)
+    for url in silent:
+        LOG.warning("the server %s does not answer now.", url)
+    return silent
 
 
 def is_answered(plan: Plan) -> bool:

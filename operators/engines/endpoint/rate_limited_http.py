@@ -131,14 +131,14 @@ def _note_reply(
 ) -> None:
     """Learn from the status of a reply, and tell the client above if asking again is in vain."""
     is_without_answer = set_status_of_body(response)
-    now, status = time.monotonic(), response.status_code
+    time_s, status = time.monotonic(), response.status_code
     if status >= 400:
         _note_failure(error_message(response), response.content if is_without_answer else b"")
     if status == 429 and NO_CREDIT.search(response.text):
         response.headers["x-should-retry"] = "false"
     elif status in _OVERLOADED:
         servers.faults.put("turned_away")
-        server.limit.note_refusal(now, sent=sent)
+        server.limit.note_refusal(time_s, sent=sent)
         servers.note_failure(server, sent, headers=response.headers)
     elif (
         status >= 500 and b'"n":' in request.content and _REFUSES_N.search(error_message(response))
@@ -149,10 +149,10 @@ def _note_reply(
         servers.note_failure(server, sent)
     else:
         server.note_life()
-        if status == 200 and now - sent > servers.timeout_s / 2:  # before answers come too late
-            server.limit.note_refusal(now, sent=sent)
+        if status == 200 and time_s - sent > servers.timeout_s / 2:  # before answers come too late
+            server.limit.note_refusal(time_s, sent=sent)
         elif status == 200:
-            server.limit.note_answer(now)
+            server.limit.note_answer(time_s)
 
 
 def set_status_of_body(response: Any) -> bool:

@@ -145,15 +145,15 @@ class Servers:
         """
         if not self.is_pool or server.is_lost:
             return
-        now, is_silent = time.monotonic(), server.answered_at < sent
+        time_s, is_silent = time.monotonic(), server.answered_at < sent
         if sent > server.failed_at:
-            server.failed_at, server.n_failures = now, server.n_failures + 1
+            server.failed_at, server.n_failures = time_s, server.n_failures + 1
         rest_s = min(_MOST_REST_S, _REST_S * 2.0 ** (server.n_failures - 1))
         if headers is not None:
             rest_s = _ordered_rest(headers, rest_s)
             headers["retry-after-ms"] = "1"
         if headers is not None or is_silent:
-            server.rests_until = max(server.rests_until, now + rest_s)
+            server.rests_until = max(server.rests_until, time_s + rest_s)
         if headers is None and is_silent and (is_late or server.n_failures >= _MOST_FAILURES):
             self._lose(server)
 
@@ -164,8 +164,8 @@ class Servers:
         """The server with the most room; null: none has any now."""
         if not self.is_pool:
             return self.all[0]
-        now = time.monotonic()
-        free = (s for s in self.all if not s.is_lost and s.rests_until <= now)
+        time_s = time.monotonic()
+        free = (s for s in self.all if not s.is_lost and s.rests_until <= time_s)
         room = {server: server.limit.allowed - server.n_running for server in free}
         server = max(room, key=lambda server: room[server], default=None)
         return server if server is not None and room[server] > 0 else None
