@@ -205,8 +205,10 @@ def _column_names(path: Path) -> list[str]:
 def _to_hydra_overrides(override: str) -> list[str]:
     """Overrides for Hydra; a model without a file becomes any model with that id."""
     group, _, name = override.partition("=")
-    if f"{group}.".startswith("model.engine.") or group == _POOL:
-        return [f"++{override}"]  # conf/ has no argument of the engine, and a URL for a pool
+    if f"{group}.".startswith("model.engine."):
+        return [f"++{override}"]  # conf/ need not have an argument of the engine
+    if group == _POOL:  # in the place of one URL
+        return [f"model.endpoint={{urls: {name}}}"]
     if group not in folders.groups():
         return [override]
     name, names = unquote(name), choices(group)

@@ -45,6 +45,7 @@ class Server:
     n_failures: int = 0  # in a row
     n_losses: int = 0  # likewise
     watch: "asyncio.Task[None] | None" = None
+    identity: dict[str, Any] | None = None  # what it says of its model, when it last did
 
     def note_life(self) -> None:
         """Note that it has replied, be it that a prompt is wrong."""
@@ -63,7 +64,6 @@ class Servers:
         self._path = "/chat/completions" if endpoint.chat else "/completions"
         self.all = [Server(url.rstrip("/"), self._new_limit()) for url in endpoint.urls]
         self.faults: SimpleQueue[str] = SimpleQueue()  # the reason of each failed call
-        self._known: tuple[str, dict[str, Any]] | None = None  # a server, and what it says
         self.refusal: InputError | None = None  # of a server that came back with another model
 
     @property
@@ -200,19 +200,19 @@ class Servers:
         """Whether a server answers.
 
         Raises:
-            InputError: it has another model than the one before.
+            InputError: it has another model than another server.
         """
         identity = await read_identity(server.url, self._model, self._key)
-        if identity and self._known is None:
-            self._known = server.url, identity
-        elif identity and self._known is not None and identity != self._known[1]:
-            (url, expected), names = self._known, [*identity, *self._known[1]]
-            name = next(n for n in names if identity.get(n) != expected.get(n))
+        other = next((s for s in self.all if s.identity and s is not server), server)
+        expected = other.identity
+        if identity and expected and identity != expected:
+            name = next(n for n in identity | expected if identity.get(n) != expected.get(n))
             raise InputError(
-                f"the servers of model.endpoint.urls have different models: {url} has {name}="
+                f"the servers of model.endpoint.urls have different models: {other.url} has {name}="
                 f"{expected.get(name)} and {server.url} has {name}={identity.get(name)}; start the "
                 "same model, in the same version, on all of them."
             )
+        server.identity = identity or server.identity
         return identity is not None
 
 

@@ -145,8 +145,9 @@ def test_rendered_job_with_servers_has_their_gpus_and_asks_them() -> None:
     assert "\nserve='vllm serve m --port $PORT'\n" in script
     (sweep,) = (line for line in script.splitlines() if line.startswith("sweep()"))
     assert sweep.endswith(' "model.endpoint.urls=[$urls]"; }')
-    run = load(["cluster=slurm", *SERVED])
-    answers = (build_plan(run).branches[0].answers for run in (run, load([*SERVED, URLS])))
+    served = ["cluster=slurm", *SERVED]
+    run = load(served)
+    answers = (build_plan(run).branches[0].answers for run in (run, load([*served, URLS])))
     assert len({artifact.fingerprint for artifact in answers}) == 1
     with pytest.raises(InputError, match=naming("factsweep launch", "model.endpoint.urls")):
         check_servers(run)
@@ -173,8 +174,8 @@ def test_job_waits_for_its_servers_and_does_without_one_that_has_died(
     for serve, code in ((f"exec {sys.executable} {tmp_path}/server.py $PORT", 0), ("exit 3", 1)):
         script = (
             f"set -euo pipefail; nodes=(127.0.0.1 here.invalid) serve={serve!r} start_s=60\n"
-            f"trap 'kill $(jobs -pr)' EXIT; logs={tmp_path} SLURM_CPUS_PER_TASK=1\n#{part}\n"
-            "echo $PORT $urls"
+            f"logs={tmp_path} SLURM_CPUS_PER_TASK=1; trap 'kill $(jobs -pr) || true' EXIT\n"
+            f"#{part}\necho $PORT $urls"
         )
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         process = subprocess.run(

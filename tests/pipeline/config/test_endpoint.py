@@ -53,6 +53,8 @@ def test_endpoint_pool_recipe_has_no_address_so_order_and_number_change_nothing(
         return dict(branch.answers.recipe.fields)
 
     pool = recipe("http://a:8000/v1,http://b:8000/v1")
+    assert served(POOL[2]).model.urls == ("http://a:8000/v1", "http://b:8000/v1")  # the last counts
+    assert served(POOL[2], SERVED[2]).model.urls == ("https://host:8000/v1",)
     assert pool == recipe("http://b:8000/v1,http://a:8000/v1") == recipe("http://c/v1")
     assert pool["model"] == {
         "source": "endpoint",
