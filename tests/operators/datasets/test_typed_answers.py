@@ -105,7 +105,9 @@ def test_answer_that_is_a_label_is_right_though_the_label_is_no_value() -> None:
     texts = [*labels, "It was in autumn 1066.", "autumn 1067", "1066-10-15"]
     answers = pl.DataFrame({"prompt_id": texts, "pair_id": "p", "relation_id": "r", "text": texts})
     matcher = METHODS["belief"].measure.matcher(facts, "blank", object)
-    tables = matcher(answers, {"samples": answers.select("prompt_id", "text")})
+    decoded_again = {name: empty(name) for name in ("canary", "p_true", "verbalised")}
+    samples = answers.select("prompt_id", "text")
+    tables = matcher(answers, {"samples": samples, **decoded_again})
     assert tables["answers"]["correct"].to_list() == [True] * 5 + [False] * 2
     assert tables["calibration"]["confidence"].to_list() == [1.0] * 7
 
