@@ -42,6 +42,7 @@ SELDOM = {
 LONG = {
     "bench_decode.py": "it decodes thousands of prompts in six ways with a real model",
     "bench_endpoint.py": "it starts a server with a real model, and asks it thousands of prompts",
+    "bench_logprobs.py": "it answers hundreds of prompts with a real model, many times",
     "bench_metrics.py": "the formulas, read literally, take minutes at any size",
     "bench_scoring.py": "it scores with a real model in three ways",
     "bench_together.py": "it starts ten drivers, each with a Ray of its own",

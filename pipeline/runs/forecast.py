@@ -375,7 +375,8 @@ def _requests_left(
 ) -> _RequestTotals:
     """The requests left; the samples of a prompt take `n_per_prompt` requests, or one each (null).
 
-    Prompts left count with the mean length of all; thoughts count as tokens of answers.
+    Prompts left count with the mean length of all; thoughts count as tokens of answers. Questions
+    about answers count with the most tokens that they may have.
     """
     n, prompt_tokens, output_tokens, decoding = 0.0, 0.0, 0, plan.run.decoding
     most = decoding.max_tokens + (decoding.thinking_tokens if plan.run.model.thinking else 0)
@@ -384,9 +385,12 @@ def _requests_left(
             n_asked, n_left = figures.n_asked[question.table], figures.n_left[question.table]
             n_answers = question.task.answers_per_prompt
             n_requests = n_left / n_answers * min(n_per_prompt or n_answers, n_answers)
+            further = question.task.further
+            n_requests += n_left * further.requests
             n += n_requests
             prompt_tokens += n_requests * figures.asked_tokens[question.table] / max(1, n_asked)
-            output_tokens += n_left * most
+            prompt_tokens += n_left * further.prompt_tokens
+            output_tokens += n_left * (most + further.output_tokens)
     return _RequestTotals(round(n), round(prompt_tokens), output_tokens)
 
 

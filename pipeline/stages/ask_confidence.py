@@ -17,7 +17,7 @@ from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.tokens import encode
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.generate import Generate, build_error, count_answer, slice_rows
-from factsweep.pipeline.stages.question import AnswerRow, Question, Questions, Task
+from factsweep.pipeline.stages.question import AnswerRow, Further, Question, Questions, Task
 
 
 def add_questions(run: Run, asked: Questions) -> Questions:
@@ -58,6 +58,11 @@ class AskAboutAnswer(Task):
     def shares_answers(self) -> bool:
         """Whether prompts of the same text share one answer."""
         return self.greedy.shares_answers
+
+    @property
+    def _most_behind(self) -> int:
+        """The most tokens of the answer and the question behind a prompt: bytes of the question."""
+        return self.greedy.sampling.max_tokens + len(self.asking.encode())
 
     def token_ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
         """The prompts as the model reads them."""
@@ -120,6 +125,12 @@ class AskTruth(AskAboutAnswer):
 
     words: tuple[str, str]
 
+    @property
+    def further(self) -> Further:
+        """Each word is scored; a server writes a token behind each."""
+        n = len(self.words)
+        return Further(n, n * self._most_behind + len("".join(self.words).encode()), n)
+
     def _replies(
         self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
     ) -> Iterator[AnswerRow]:
@@ -180,6 +191,11 @@ class AskNumber(AskAboutAnswer):
     """The text that the model writes behind the question."""
 
     sampling: Sampling
+
+    @property
+    def further(self) -> Further:
+        """One reply."""
+        return Further(1, self._most_behind, self.sampling.max_tokens)
 
     def _replies(
         self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any

@@ -45,8 +45,21 @@ class AnswerRow(NamedTuple):
         return cls({"prompt_id": prompt_id, **answer}, {"prompts": 1, "answers": 1, **tokens})
 
 
+class Further(NamedTuple):
+    """What a task asks for each prompt after its answer: requests, and the most tokens of all."""
+
+    requests: int = 0
+    prompt_tokens: int = 0  # those of the prompt itself do not count
+    output_tokens: int = 0
+
+
 class Task:
     """How an engine is asked about each prompt: by default each text verbatim, for one answer."""
+
+    @property
+    def further(self) -> Further:
+        """What is asked for each prompt after its answer."""
+        return Further()
 
     @property
     def answers_per_prompt(self) -> int:

@@ -273,6 +273,29 @@ def test_endpoint_without_n_is_asked_for_each_sample_which_plan_and_run_count(
     assert line.startswith(f"requests        {25 * n_asked['samples']:,} with")
 
 
+def test_endpoint_questions_about_answers_are_counted_asked_and_paid_for(
+    run: Run, engine: EndpointEngine, script: Server
+) -> None:
+    confidence = replace(run.decoding.confidence, ask=("verbalised",))
+    run = replace(run, model=replace(run.model, price_in=1.0, price_out=2.0))
+    run = replace(run, decoding=replace(run.decoding, confidence=confidence))
+    plan, figures = forecast(run)
+    (branch,), n_asked = plan.branches, figures[0].n_asked
+    n_blocks = len(branch.extra_outputs) - 1
+    n = n_asked["generations"] + n_asked["canary"] + n_blocks * n_asked["samples"]
+    n += 2 * n_asked["verbalised"]  # the answer once more, and the question about it
+    assert f"requests        {n:,} with" in "\n".join(lines(plan, figures))
+    make_answers(plan, engine)
+    asked = branch.extra_outputs[-1]
+    rows = asked.read_all("verbalised")
+    assert rows.height == n_asked["verbalised"] > 0
+    assert rows["text"].is_not_null().all()
+    assert rows["reply"].is_not_null().all()
+    counts = asked.counts("verbalised").values()
+    assert sum(float(shard["prompt_tokens"]) for shard in counts) == 2 * 7 * rows.height
+    assert any(confidence.verbalised in text for text in script.seen)
+
+
 def test_endpoint_purse_has_room_for_the_prompt_of_each_sample(
     run: Run, engine: EndpointEngine, script: Server
 ) -> None:
