@@ -37,7 +37,7 @@ from tests.messages import naming
 from tests.pipeline.here import decode_here, make_here, opened, without
 
 SERVED = "prompts answered by some-model"
-NO_SAMPLES = Samples(n_prompts=0, n_answers=25, block_size=25, temperature=1.0, top_p=1.0)
+NO_SAMPLES = Samples(0, n_answers=25, block_size=25, temperature=1.0, top_p=1.0, until=None)
 
 
 class Server:
