@@ -5,6 +5,7 @@ import json
 import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import mlcroissant
 import polars as pl
@@ -29,14 +30,15 @@ def _check(folder: Path, croissant: str) -> dict[str, Any]:
     files = json.loads(jsonld.read_text())["distribution"]
     for file in files:
         assert (
-            hashlib.sha256((folder / file["contentUrl"]).read_bytes()).hexdigest() == file["sha256"]
+            hashlib.sha256((folder / unquote(file["contentUrl"])).read_bytes()).hexdigest()
+            == file["sha256"]
         )
     for record_set in dataset.metadata.record_sets:
         table = pl.read_parquet(folder / f"{record_set.name}.parquet")
         records = list(dataset.records(record_set.uuid))
         assert [len(record) for record in records] == [table.width] * table.height
     head: dict[str, Any] = yaml.safe_load(card.read_text().split("---")[1])
-    listed = {file["contentUrl"] for file in files}
+    listed = {unquote(file["contentUrl"]) for file in files}
     for config in head["configs"]:
         for data in config["data_files"]:
             found = {str(path.relative_to(folder)) for path in folder.glob(data["path"])}

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 import yaml
@@ -97,7 +98,7 @@ class SetCard:
     """A built set as others see it.
 
     `splits` has for each configuration of the hub its splits, each with the pattern of its files;
-    `n_rows` is the number of facts, by which the hub sorts sets; `counts` are shown.
+    `n_rows` is the number of rows, by which the hub sorts sets; `counts` are shown.
     """
 
     name: str
@@ -163,8 +164,10 @@ def croissant(card: SetCard) -> str:
         **({"url": hub_address(origin.hub)} if origin.hub else {}),
         "keywords": ["knowledge probing", "language models", "factsweep"],
         "isBasedOn": sources,
-        "distribution": [_file_object(file) for file in card.files],
-        "recordSet": [_record_set(file) for file in card.files if file.schema is not None],
+        "distribution": [_file_object(n, file) for n, file in enumerate(card.files)],
+        "recordSet": [
+            _record_set(n, file) for n, file in enumerate(card.files) if file.schema is not None
+        ],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -178,28 +181,33 @@ def _program(origin: Origin) -> str:
     return f"factsweep {origin.version}{f' at commit {origin.commit}' if origin.commit else ''}"
 
 
-def _file_object(file: DataFile) -> dict[str, Any]:
+def _file_id(number: int, file: DataFile) -> str:
+    """The id of a file: its name if that has no blank, which mlcroissant refuses."""
+    return file.name if re.fullmatch(r"[\w./-]+", file.name) else f"file-{number}"
+
+
+def _file_object(number: int, file: DataFile) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
-        "@id": file.name,
+        "@id": _file_id(number, file),
         "name": file.name,
-        "contentUrl": file.name,
+        "contentUrl": quote(file.name),
         "contentSize": f"{file.n_bytes} B",
         "encodingFormat": _FORMATS.get(PurePosixPath(file.name).suffix, "text/plain"),
         "sha256": file.sha256,
     }
 
 
-def _record_set(file: DataFile) -> dict[str, Any]:
+def _record_set(number: int, file: DataFile) -> dict[str, Any]:
     assert file.schema is not None, "it is a table"
-    table = str(PurePosixPath(file.name).with_suffix(""))
+    table, file_id = str(PurePosixPath(file.name).with_suffix("")), _file_id(number, file)
     fields = [
         {
             "@type": "cr:Field",
             "@id": f"records/{table}/{column}",
             "name": column,
             **_data_type(dtype),
-            "source": {"fileObject": {"@id": file.name}, "extract": {"column": column}},
+            "source": {"fileObject": {"@id": file_id}, "extract": {"column": column}},
         }
         for column, dtype in file.schema.items()
     ]

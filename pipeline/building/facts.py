@@ -236,7 +236,7 @@ def _publish(
         f"table in `{_FINDINGS}`: {int(findings['left_out'].sum())} left out."
     )
     tables: dict[str, str | bytes] = {rows_file: data, _FINDINGS: findings.write_csv()}
-    fields_of_card = set_folder.fields_of_rows(facts, {rows_file: data})
+    fields_of_card = set_folder.fields_of_rows(facts, {rows_file: data}, set_rows.height)
     card = set_folder.describe_set(name, tables, origin, **fields_of_card, note=note)
     language_field = {} if language == "en" else {"language": language}
     # The entry names the file of its rows: until it is replaced, the earlier set is read.

@@ -94,7 +94,8 @@ def build_myriadlama(
     set_rows = built.rows()
     data, of_set = {"rows.parquet": parquet(set_rows)}, built.facts
     sheets = {} if sheet is None else {_SHEET: sheet.write_csv()}
-    card = describe_set(out.name, {**data, **sheets}, origin, **fields_of_rows(of_set, data))
+    fields = fields_of_rows(of_set, data, set_rows.height)
+    card = describe_set(out.name, {**data, **sheets}, origin, **fields)
     text = entry_of_rows(out, data, set_rows, of_set, origin=origin)
     publish(out, {**data, **sheets, **card, f"{out.name}.yaml": text})
     yield (

@@ -32,7 +32,7 @@ def describe_origin(
     hub = values.get("hub")
     if hub is not None and not _HUB_ID.fullmatch(hub):
         raise InputError(f"--hub {hub}: no id of a data set on the hub; write it as OWNER/NAME.")
-    licence = values.get("licence") or UNKNOWN_LICENCE
+    licence = " ".join((values.get("licence") or "").split()) or UNKNOWN_LICENCE
     words = [word for action in actions for word in _words(action, values)]
     command = shlex.join(["factsweep", "build", builder, *words])
     return Origin(

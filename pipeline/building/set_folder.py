@@ -150,7 +150,7 @@ def entry_of_rows(
     )
 
 
-def fields_of_rows(facts: Facts, data: Mapping[str, bytes]) -> dict[str, Any]:
+def fields_of_rows(facts: Facts, data: Mapping[str, bytes], n_rows: int) -> dict[str, Any]:
     """The fields of `describe_set` of a set that is one file of rows of MyriadLAMA's format."""
     counts = {
         "relations": facts.relations.height,
@@ -158,4 +158,4 @@ def fields_of_rows(facts: Facts, data: Mapping[str, bytes]) -> dict[str, Any]:
         "facts": facts.pairs.height,
     }
     splits = {"default": {"test": next(iter(data))}}
-    return {"counts": counts, "n_rows": facts.pairs.height, "splits": splits}
+    return {"counts": counts, "n_rows": n_rows, "splits": splits}

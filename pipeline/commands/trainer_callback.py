@@ -4,8 +4,10 @@ No engine is loaded, and no Ray started: this process decodes the prompts, and `
 answers. The model is used as training left it, and is given back so.
 """
 
+import io
 import json
 import random
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +41,11 @@ from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.store import Store
 
 _HEAD = "# Written by factsweep.FactsweepCallback, which replaces it.\n"
+# Overrides that the callback gives, and those that ask for other kinds of runs.
+_OWN_KEYS = ("answers", "budget", "model", "model.id", "model.name", "model.source", "run_name")
+_STEP = re.compile(r"step-(\d+)")
+# Trainings that begin together share the prompts, which one of them writes.
+_WAITS = "cluster.when_held=wait"
 _DTYPES = ("bfloat16", "float16", "float32")
 
 
@@ -76,11 +83,15 @@ class FactsweepCallback(TrainerCallback):
         Raises:
             InputError: the name or the number is wrong.
         """
+        safe_names.check(study, "the study")
         safe_names.check_run(study)
         if every_n_steps < 1:
             raise InputError(f"every_n_steps={every_n_steps}; it must be at least 1.")
         self._study, self._every_n_steps = study, every_n_steps
         self._overrides = format_overrides(*overrides, **fields)
+        for override in self._overrides:
+            if override.partition("=")[0] in _OWN_KEYS:
+                raise InputError(f"{override}: a training says this itself; leave it out.")
         self._training = ""
         self._steps: list[int] = []
         self._prompts: _Prompts | None = None
@@ -126,12 +137,15 @@ class FactsweepCallback(TrainerCallback):
         self._check_study_file()
         self._prompts = self._read_prompts()
         folder = self._folder(args)
-        paths = {int(path.stem.split("-")[1]): path for path in folder.glob("step-*.parquet")}
+        names = (_STEP.fullmatch(path.stem) for path in folder.glob("step-*.parquet"))
+        steps = sorted(int(match[1]) for match in names if match)
         # A resumed training has measured the steps before, and repeats the steps behind.
-        self._steps = sorted(step for step in paths if step <= state.global_step)
+        self._steps = [step for step in steps if step <= state.global_step]
 
     def _read_prompts(self) -> _Prompts:
-        run = load([*self._model_overrides, *self._overrides])
+        run = load([_WAITS, *self._study_overrides()])
+        if run.budget is not None:
+            raise InputError("a training asks all prompts; leave sweep= out, and take fewer facts.")
         ability = run.method.ask.ability
         if ability not in (GENERATE, SCORE) or run.model.thinking:
             raise InputError(
@@ -166,21 +180,23 @@ class FactsweepCallback(TrainerCallback):
         path = self._folder(args) / f"step-{step}.parquet"
         answers = self._answer(model)
         source = {"training": self._training, "study": self._study, "step": step}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        answers.write_parquet(path, metadata={SOURCE: json.dumps(source)})
-        self._steps = sorted({*self._steps, step})
+        buffer = io.BytesIO()
+        answers.write_parquet(buffer, metadata={SOURCE: json.dumps(source)})
         name = path.stem
         overrides = [
+            _WAITS,
             *self._study_overrides(),
             f"answers={quote(str(path.absolute()))}",
             f"model.name={quote(name)}",
             f"run_name={quote(f'{self._study}/{name}')}",
         ]
         try:
+            Store(str(path.parent)).put(path.name, buffer.getvalue())
+            self._steps = sorted({*self._steps, step})
             score(load(overrides))
             self._write_study_file(args)
         except FactsweepError as error:
-            LOG.error("%s: %s The training continues; its answers are in %s.", name, error, path)
+            LOG.error("%s: %s The training continues; its answers go to %s.", name, error, path)
 
     def _answer(self, model: Any) -> pl.DataFrame:
         """The rows of a file of answers (docs/adding.md)."""
@@ -249,8 +265,12 @@ def _check_whole(args: Any, model: Any) -> None:
             "the weights are spread over processes (FSDP or DeepSpeed ZeRO-3), where no process "
             "can answer alone; save checkpoints, and give them to factsweep study."
         )
-    if model.config.is_encoder_decoder or not hasattr(model, "generation_config"):
-        raise InputError("FactsweepCallback measures causal language models.")
+    config = getattr(model, "config", None)
+    if not hasattr(model, "generation_config") or getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            f"FactsweepCallback measures causal language models of transformers, and this is "
+            f"{type(model).__name__}; measure its checkpoints with factsweep study."
+        )
 
 
 @contextmanager

@@ -152,11 +152,23 @@ def test_wrong_argument_is_refused_before_the_first_step(here: Path) -> None:
         (SMALL, {"tokenizer": tokenizer, "study": "pythia"}, ["pythia"]),
         (["benchmark=distractors-mini"], {"tokenizer": tokenizer}, ["distractors-mini"]),
         (["sweep=paper"], {"tokenizer": tokenizer}, ["prompt="]),
+        (["sweep=estimate"], {"tokenizer": tokenizer}, ["sweep="]),
         (["model.max_model_len=9", *SMALL], {"tokenizer": tokenizer}, ["model.max_model_len=9"]),
         (["prompt=zero"], {"tokenizer": tokenizer}, ["zero"]),
     ):
         with pytest.raises(InputError, match=naming(*words)):
             begin(*overrides, **options)
-    with pytest.raises(InputError, match=naming("every_n_steps=0")):
-        FactsweepCallback("mine", every_n_steps=0)
+    arguments = SimpleNamespace(fsdp=False)
+    with pytest.raises(InputError, match="Linear"):
+        FactsweepCallback("mine", every_n_steps=1).on_train_begin(
+            arguments, None, None, torch.nn.Linear(1, 1)
+        )
+    for study, override, every_n_steps, word in (
+        ("mine", "seed=1", 0, "every_n_steps=0"),
+        ("mine", "model=gpt2", 1, "model=gpt2"),
+        ("mine", "budget=1%", 1, "budget=1%"),
+        ("../mine", "seed=1", 1, "'../mine'"),
+    ):
+        with pytest.raises(InputError, match=naming(word)):
+            FactsweepCallback(study, override, every_n_steps=every_n_steps)
     assert not Path("results").exists()
