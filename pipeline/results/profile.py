@@ -45,16 +45,14 @@ class ProfiledRun:
 
     def row(self) -> dict[str, str | int]:
         """Its line in the table `runs`."""
-        metrics, method = self.branch.metrics.read_all("metrics"), self.branch.benchmark_method
-        n_answered, (n, failed) = (
-            self.found.evidence.height,
-            past_runs.count_answered(metrics, method),
-        )
+        metrics, n_answered = self.branch.metrics.read_all("metrics"), self.found.evidence.height
+        n, failed = past_runs.count_answered(metrics, self.branch.benchmark_method)
         return {
             "run": self.label,
             "benchmark": self.branch.benchmark,
             "asks": self.found.way,
             "facts": n_answered,
+            "samples of each": self.found.evidence.select(pl.max("n_samples").fill_null(0)).item(),
             "not in the first run": self.n_pairs - self.joined.height,
             "without an answer": self.joined["fact"].n_unique() - n_answered,
             "prompts": n,
@@ -151,7 +149,8 @@ def _way(branch: PastBranch, *, is_reverse: bool) -> Way:
         return "ranked"
     if is_reverse:
         return "in reverse"
-    if branch.record["run"]["model"].get("thinking"):
+    thinks = branch.record["run"]["model"].get("thinking")
+    if thinks or any(branch.answers.rows("thoughts").values()):  # a server may think unasked
         return "with a thought"
     shots = branch.artifacts["prompts"].recipe.fields["setting"].get("shots")
     return "with demonstrations" if shots else RECALLED

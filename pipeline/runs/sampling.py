@@ -7,8 +7,8 @@ from typing import NamedTuple
 import polars as pl
 
 from factsweep.operators.estimates.intervals import wider_side
-from factsweep.pipeline.config.budget import Target, parse_target
-from factsweep.pipeline.stages.plan import Branch, Plan, build_plan
+from factsweep.pipeline.config.budget import parse_target
+from factsweep.pipeline.stages.plan import Plan, build_plan
 
 
 class SampleLook(NamedTuple):
@@ -29,28 +29,20 @@ def plan_looks(plan: Plan) -> Iterator[Plan]:
 
 def read_look(plan: Plan) -> SampleLook:
     """Compare the intervals of a plan's metrics with the target of its samples."""
-    run = plan.run
-    samples, names = run.decoding.samples, run.method.measure.of_samples
+    samples, names = plan.run.decoding.samples, plan.run.method.measure.of_samples
     goal = parse_target(str(samples.until), names, "decoding.samples.until")
-    half_widths, sentences = [], []
+    source = f"{samples.n_answers} samples of each prompt"
+    half_widths, sentences = list[float](), list[str]()
     for branch in plan.branches:
-        source = f"{samples.n_answers} samples of each prompt"
-        half_width, sentence = _read_interval(branch, goal, source)
-        half_widths.append(half_width)
+        rows = branch.metrics.read_all("metrics").filter(
+            pl.col("slice").is_null(),
+            pl.col("variant").eq_missing(pl.lit(branch.setting.variant, pl.String)),
+            pl.col("metric") == goal.metric,
+        )
+        sentence = f"{goal.metric} has no interval from {source}"
+        for value, low, high in rows.select("value", "ci_low", "ci_high").drop_nulls().rows():
+            half_widths.append(wider_side(value, low, high))
+            sentence = goal.describe(value, half_widths[-1], source)
         sentences.append(f"{branch.title}: {sentence}.")
-    is_met = all(width is not None and width <= goal.half_width for width in half_widths)
+    is_met = len(half_widths) == len(plan.branches) and max(half_widths) <= goal.half_width
     return SampleLook(is_met, tuple(sentences))
-
-
-def _read_interval(branch: Branch, goal: Target, source: str) -> tuple[float | None, str]:
-    """Half the interval of the target's metric, and a sentence; null without an interval."""
-    is_own = pl.col("variant").eq_missing(pl.lit(branch.setting.variant, pl.String))
-    rows = branch.metrics.read_all("metrics").filter(
-        pl.col("slice").is_null(), is_own, pl.col("metric") == goal.metric
-    )
-    numbers = rows.select("value", "ci_low", "ci_high").drop_nulls()
-    if numbers.is_empty():
-        return None, f"{goal.metric} has no interval from {source}"
-    value, low, high = numbers.row(0)
-    half_width = wider_side(value, low, high)
-    return half_width, goal.describe(value, half_width, source)

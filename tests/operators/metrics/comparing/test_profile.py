@@ -73,14 +73,6 @@ def test_profile_is_the_first_kind_that_holds_whatever_the_order_of_runs(
     assert kinds(*(run(*parts) for parts in reversed(runs))) == profile
 
 
-def test_profile_recall_is_more_than_half_of_the_wordings() -> None:
-    half, more = {"P1.a": (0.5, None), "P1.b": (0.75, None)}, {"P1.a": (0.5, 2), "P1.b": (0.0, 1)}
-    assert kinds(run("recalled", half))["P1.a"] == "at times"
-    assert kinds(run("recalled", half))["P1.b"] == "recalled"
-    assert kinds(run("recalled", more))["P1.a"] == "with samples"
-    assert kinds(run("recalled", more))["P1.b"] == "at times"
-
-
 def test_profile_of_partly_sampled_facts_counts_the_sampled_ones_alone() -> None:
     """Else recalled facts would be counted among all, and the others among the sampled ones."""
     facts = {"P1.a": (1.0, None), "P1.b": (1.0, 4), "P1.c": (0.0, None), "P1.d": (0.0, 0)}
