@@ -59,8 +59,8 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
         samples = extra_tables["samples"]
         ids = answers.select("prompt_id", "relation_id", "pair_id")
         sampled = ids.join(samples, on="prompt_id")
-        asked = pl.concat(rows.select("prompt_id") for rows in extra_tables.values()).unique()
-        greedy = answers.join(asked, on="prompt_id", how="semi", maintain_order="left")
+        ranked = pl.concat(rows.select("prompt_id") for rows in extra_tables.values()).unique()
+        greedy = answers.join(ranked, on="prompt_id", how="semi", maintain_order="left")
         greedy, keys = (add_set_keys(rows, facts.pairs) for rows in (greedy, sampled))
         greedy = mark_complete(greedy, facts.pairs)
         shares = confidence(greedy.select("prompt_id", "key"), keys, sets_match)

@@ -70,8 +70,8 @@ def run_of_record(recorded: Mapping[str, Any]) -> Run:
     # Fields that earlier versions lacked are null.
     samples = {"until": None, **recorded["decoding"]["samples"]}
     content = folders.content(folders.files("decoding")["default"])
-    asked = {"confidence": content["confidence"]} if isinstance(content, dict) else {}
-    fields_of_record = {**asked, **recorded["decoding"], "samples": samples}
+    confidence = {"confidence": content["confidence"]} if isinstance(content, dict) else {}
+    fields_of_record = {**confidence, **recorded["decoding"], "samples": samples}
     decoding = build(Decoding, fields_of_record, "decoding")
     new_fields = dict.fromkeys(field.name for field in fields(Model))
     model = {**new_fields, **recorded["model"]}
@@ -473,8 +473,8 @@ def _check_server_abilities(run: Run) -> None:
 def _check_confidence(run: Run) -> None:
     """Refuse questions about answers that this model or its engine cannot be asked."""
     options, model = run.decoding.confidence, run.model
-    asked = options.ask
-    if not asked or run.answers is not None:
+    kinds = options.ask
+    if not kinds or run.answers is not None:
         return
     if (
         not (options.true.strip() and options.false.strip())
@@ -484,25 +484,25 @@ def _check_confidence(run: Run) -> None:
             f"decoding.confidence.true={options.true!r} and false={options.false!r} are compared "
             "as answers; give two different words."
         )
-    named = f"decoding.confidence.ask=[{','.join(asked)}]"
+    field = f"decoding.confidence.ask=[{','.join(kinds)}]"
     if run.method.ask.ability != GENERATE or not run.method.measure.confidences:
         raise InputError(
-            f"{named} asks about answers that a model writes, and benchmark={run.benchmark.name} "
+            f"{field} asks about answers that a model writes, and benchmark={run.benchmark.name} "
             "measures no confidence in such answers; leave it out."
         )
     if model.thinking:
-        raise InputError(f"{named} asks a model that thinks first; set model.thinking=off.")
+        raise InputError(f"{field} asks a model that thinks first; set model.thinking=off.")
     is_chat_of_server = model.endpoint is not None and model.chat_template
     lacks_tokens = model.endpoint is not None and model.tokenizer is None
-    if "p_true" in asked and (is_chat_of_server or lacks_tokens):
+    if "p_true" in kinds and (is_chat_of_server or lacks_tokens):
         raise InputError(
-            f"{named}: p_true scores given texts token by token, which needs "
+            f"{field}: p_true scores given texts token by token, which needs "
             "model.tokenizer=<the model's own> and model.chat_template=false: chats score nothing. "
             "verbalised needs neither."
         )
-    if "p_true" in asked and "score" not in run.engine.abilities:
+    if "p_true" in kinds and "score" not in run.engine.abilities:
         raise InputError(
-            f"{named}: p_true scores given texts, which decoding.engine={run.engine.name} does not."
+            f"{field}: p_true scores given texts, which decoding.engine={run.engine.name} does not."
         )
 
 

@@ -1,8 +1,8 @@
-"""Further questions about the greedy answer to a prompt: whether it is true, and how sure it is.
+"""Questions about the greedy answer to a prompt: whether it is right, and how sure the model is.
 
-The question stands behind the prompt and its answer, which is decoded once more in the same call:
-no engine waits for another's answers. The answer is stored with the reply, so that replies about an
-answer that changed can be told apart.
+The question stands behind the prompt and its answer. The answer is decoded again in the same call,
+so that no engine waits for the answers of another. It is stored with the reply: matching leaves out
+replies about an answer that changed.
 """
 
 import json
@@ -20,11 +20,11 @@ from factsweep.pipeline.stages.generate import Generate, build_error, count_answ
 from factsweep.pipeline.stages.question import AnswerRow, Further, Question, Questions, Task
 
 
-def add_questions(run: Run, asked: Questions) -> Questions:
-    """Add the questions of `decoding.confidence.ask`, about the answers that are repeated."""
-    repeated, greedy = asked.repeated_question, asked.answers.task
-    if repeated is None or not isinstance(greedy, Generate):
-        return asked
+def add_questions(run: Run, questions: Questions) -> Questions:
+    """Add the questions of `decoding.confidence.ask`, about the answers of the canary."""
+    canary, greedy = questions.repeated_question, questions.answers.task
+    if canary is None or not isinstance(greedy, Generate):
+        return questions
     options, most_tokens = run.decoding.confidence, run.model.max_model_len
     sampling = Sampling(max_tokens=options.max_tokens, stop=())
     words = (options.true, options.false)
@@ -35,12 +35,12 @@ def add_questions(run: Run, asked: Questions) -> Questions:
             {"reply": asdict(sampling)},
         ),
     }
-    further = []
+    extra_questions = list(questions.extra_questions)
     for kind in options.ask:
         task, own_fields = tasks[kind]
-        fields = {**repeated.fields, "asking": getattr(options, kind), **own_fields}
-        further.append(Question(kind, task, "ranked", repeated.n_ranked, fields))
-    return asked._replace(extra_questions=(*asked.extra_questions, *further))
+        fields = {**canary.fields, "asking": getattr(options, kind), **own_fields}
+        extra_questions.append(Question(kind, task, "ranked", canary.n_ranked, fields))
+    return questions._replace(extra_questions=tuple(extra_questions))
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class AskAboutAnswer(Task):
 
     def _question(self, text: str, answer: Answer) -> str:
         """The text of a prompt, its answer and the question; of a chat, its turns."""
-        said = answer.completions[0].text
+        answer_text = answer.completions[0].text
         if not self.greedy.chat_template:
-            return f"{text}{said}\n{self.asking}"
+            return f"{text}{answer_text}\n{self.asking}"
         turns = [
             *messages(text, as_turns=self.greedy.as_turns),
-            {"role": "assistant", "content": f"{self.greedy.prefill or ''}{said}"},
+            {"role": "assistant", "content": f"{self.greedy.prefill or ''}{answer_text}"},
             {"role": "user", "content": self.asking},
         ]
         return "\n".join(map(json.dumps, turns))
@@ -135,14 +135,14 @@ class AskTruth(AskAboutAnswer):
         self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         requests = []
-        for name, ids in self._scored(texts, tokenizer).items():
-            n_tokens = max(len(whole) for whole, _ in ids)
+        for name, encoded in self._encode_words(texts, tokenizer).items():
+            n_tokens = max(len(token_ids) for token_ids, _ in encoded)
             if n_tokens >= self.most_tokens:  # an engine may need room for a token behind it
                 yield self._error(answers[name], n_tokens, 1)
                 continue
             requests += [
-                ScoreRequest(f"{name}\x1f{place}", whole, name, (start, len(whole)))
-                for place, (whole, start) in enumerate(ids)
+                ScoreRequest(f"{name}\x1f{place}", token_ids, name, (start, len(token_ids)))
+                for place, (token_ids, start) in enumerate(encoded)
             ]
         scores: dict[str, dict[int, Any]] = {}
         for scored in engine.scores(iter(requests)):
@@ -151,33 +151,31 @@ class AskTruth(AskAboutAnswer):
             of_prompt[int(place)] = scored
             if len(of_prompt) < len(self.words):
                 continue
-            refused = [each for each in of_prompt.values() if isinstance(each, RefusedRequest)]
-            if refused:
-                yield build_error(replace(refused[0], request_id=name))
-                continue
             true, false = (of_prompt[i] for i in range(len(self.words)))
+            if refusal := next((s for s in (true, false) if isinstance(s, RefusedRequest)), None):
+                yield build_error(replace(refusal, request_id=name))
+                continue
             reply = {"logprob_true": true.entity_logprob, "logprob_false": false.entity_logprob}
             read = true.n_prompt_tokens + false.n_prompt_tokens
             cached = true.n_cached_tokens + false.n_cached_tokens
             written = true.n_output_tokens + false.n_output_tokens
             yield _join(answers[name], reply, read, cached, written)
 
-    def _scored(
+    def _encode_words(
         self, texts: Mapping[str, str], tokenizer: Any
     ) -> dict[str, list[tuple[list[int], int]]]:
         """The tokens of each question with each word, and where the word begins in them."""
-        bare = self._encode(list(texts.values()), "", tokenizer)
-        with_words = [self._encode(list(texts.values()), word, tokenizer) for word in self.words]
+        encoded = [self._encode([*texts.values()], word, tokenizer) for word in ("", *self.words)]
         return {
-            name: [(whole, _common_length(start, whole)) for whole in wholes]
-            for name, start, *wholes in zip(texts, bare, *with_words, strict=True)
+            name: [(token_ids, _common_length(bare, token_ids)) for token_ids in with_words]
+            for name, bare, *with_words in zip(texts, *encoded, strict=True)
         }
 
     def _encode(self, texts: list[str], word: str, tokenizer: Any) -> list[list[int]]:
         if not self.greedy.chat_template:
             return encode(tokenizer, [f"{text}{word}" for text in texts])
-        begun = f"{self.greedy.prefill or ''}{word.strip()}" or None
-        return replace(self.greedy, as_turns=True, prefill=begun).token_ids(tokenizer, texts)
+        prefill = f"{self.greedy.prefill or ''}{word.strip()}" or None
+        return replace(self.greedy, as_turns=True, prefill=prefill).token_ids(tokenizer, texts)
 
 
 def _common_length(left: Sequence[int], right: Sequence[int]) -> int:

@@ -110,12 +110,12 @@ class Match(ShardedStage):
             fields["refusals"] = list(self.matching.refusals)
         blocks = {f"block {n}": block.fingerprint for n, block in enumerate(self.extra_outputs)}
         repeated = self.repeated_answers
-        again = {} if repeated is None else {repeated.stage: repeated.fingerprint}
+        canary = {} if repeated is None else {repeated.stage: repeated.fingerprint}
         verdicts = {
             f"judge {number} {verdicts.judge}": verdicts.matched.fingerprint
             for number, verdicts in enumerate(self.judges)
         }
-        inputs = {self.answers.stage: self.answers.fingerprint, **blocks, **again, **verdicts}
+        inputs = {self.answers.stage: self.answers.fingerprint, **blocks, **canary, **verdicts}
         return Recipe("matched", VERSION, fields, inputs)
 
     def make_shared(self, artifact: Artifact, sharing: Sharing) -> None:

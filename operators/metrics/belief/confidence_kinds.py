@@ -195,8 +195,8 @@ def confidence_differences(
         key = tuple(common["prompt_id"])
         for kind in kinds:
             if (kind, key) not in rounds:
-                kept = tables[kind].join(common, on="prompt_id", how="semi")
-                rounds[kind, key] = ranked_rounds(kept, seed, n_rounds, n_bins=None)
+                common_rows = tables[kind].join(common, on="prompt_id", how="semi")
+                rounds[kind, key] = ranked_rounds(common_rows, seed, n_rounds, n_bins=None)
         for metric in RANKINGS:
             first, second = (rounds[kind, key][metric] for kind in kinds)
             values = (estimate(values[:1]).value for values in (first, second))
