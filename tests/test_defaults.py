@@ -31,6 +31,7 @@ UNEQUAL = {
     "operators/tables/belief.py": 2,
     "pipeline/commands/arguments.py": 1,
     "pipeline/results/run_warnings.py": 1,
+    "pipeline/stages/ask_confidence.py": 1,
 }
 
 
