@@ -141,29 +141,25 @@ if [[ $serve ]]; then
         pids+=("$!")
         urls+="${urls:+,}http://$name:$PORT/v1"
     done
-    SECONDS=0 n_ready=0 n_alive=1
-    while ((n_ready < n_alive && SECONDS < start_s)); do  # one that has died is done without
-        sleep 2
-        n_alive=0
-        for pid in "${pids[@]}"; do if kill -0 "$pid" 2>/dev/null; then n_alive=$((n_alive + 1)); fi; done
-        n_ready=$(python - "$urls" <<'PYTHON'
-import os, sys, urllib.request
+    # One whose step has ended is done without.
+    python - "$start_s" "${pids[*]}" "$urls" <<'PYTHON' || { echo "factsweep: no server answers; see $logs." >&2; exit 1; }
+import os, sys, time, urllib.request
 
-n_ready, key = 0, os.environ["OPENAI_API_KEY"]
-for url in sys.argv[1].split(","):
-    request = urllib.request.Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"})
+headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
+def answers(url):
     try:
-        n_ready += urllib.request.urlopen(request, timeout=5).status == 200
+        return urllib.request.urlopen(urllib.request.Request(f"{url}/models", headers=headers), timeout=5).status == 200
     except OSError:
-        pass
-print(n_ready)
+        return False
+
+end, ready = time.monotonic() + float(sys.argv[1]), set()
+waiting = dict(zip(sys.argv[2].split(), sys.argv[3].split(",")))
+while waiting and time.monotonic() < end:
+    time.sleep(2)
+    ready |= {url for url in waiting.values() if answers(url)}
+    waiting = {pid: url for pid, url in waiting.items() if url not in ready and os.path.exists(f"/proc/{pid}")}
+sys.exit(not ready)
 PYTHON
-)
-    done
-    if ((n_ready == 0)); then
-        echo "factsweep: no server answers; see $logs/*/server-*.log." >&2
-        exit 1
-    fi
 fi
 
 sweep &

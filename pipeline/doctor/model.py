@@ -12,7 +12,7 @@ import polars as pl
 
 from factsweep.operators.engines.protocol import NOT_INSTALLED
 from factsweep.operators.errors import DecodingError, FactsweepError, reason
-from factsweep.operators.wording import count, first_of, name_servers
+from factsweep.operators.wording import count, name_servers
 from factsweep.pipeline.cluster import ray_cluster as cluster
 from factsweep.pipeline.cluster.hardware import check_build, check_weights
 from factsweep.pipeline.cluster.machine_checks import Finding
@@ -27,6 +27,7 @@ from factsweep.pipeline.decoding.decoder import Watchdog
 from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.runs import calibration
+from factsweep.pipeline.runs.preflight import check_servers
 from factsweep.pipeline.stages.plan import resolve_run
 from factsweep.pipeline.stages.question import Task, check_reading
 from factsweep.pipeline.storage.store import Store
@@ -59,7 +60,7 @@ def of_node(run: Run) -> Iterator[Finding]:
     yield Finding.of("engine", f"{engine.name}, {version}", fails=lacks)
     yield _refusal("device", lambda: check_build(run), f"{run.cluster.device}")
     if len(run.model.urls) > 1:
-        yield _servers(run)
+        yield _refusal("servers", lambda: check_servers(run), name_servers(run.model.urls))
     switches = engine.switches(os.environ)
     text = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"
     fix = "they may change answers, and are part of the recipe; unset them unless they are meant"
@@ -139,18 +140,6 @@ def _refusal(check: str, look: Callable[[], str | None], default: str) -> Findin
         return Finding.of(check, default, fails=str(error).removesuffix("."))
     except (OSError, ImportError) as error:
         return Finding.of(check, default, fails=reason(error))
-
-
-def _servers(run: Run) -> Finding:
-    """Whether the servers of a pool answer, as seen from this node, and have one model."""
-    names = name_servers(run.model.urls)
-    try:
-        silent = engines.find_silent_servers(run)
-    except FactsweepError as error:
-        return Finding.of("servers", names, fails=str(error).removesuffix("."))
-    fix = f"start {first_of(silent)}, or leave it out of model.endpoint.urls" if silent else ""
-    is_none_left = len(silent) == len(run.model.urls)
-    return Finding.of("servers", names, **{"fails" if is_none_left else "warns": fix})
 
 
 def load_engine(run: Run) -> Iterator[Finding]:

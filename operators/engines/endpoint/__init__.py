@@ -328,7 +328,7 @@ class EndpointEngine:
             api_key=self._key or "none",  # a server of one's own may need none
             timeout=self._endpoint.timeout_s,
             max_retries=_MAX_RETRIES,
-            http_client=rate_limited_client(self._servers, self._endpoint.timeout_s),
+            http_client=rate_limited_client(self._servers),
         )
 
 

@@ -100,7 +100,7 @@ class Retries:
 RETRIES: ContextVar[Retries] = ContextVar("retries")  # of the request of this task
 
 
-def rate_limited_client(servers: "Servers", timeout_s: float) -> Any:
+def rate_limited_client(servers: "Servers") -> Any:
     """An HTTP client that asks a free server, and teaches its limit."""
     import httpx2
     from openai import DefaultAsyncHttpxClient
@@ -123,7 +123,7 @@ def rate_limited_client(servers: "Servers", timeout_s: float) -> Any:
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     # A redirect would send the prompts, and perhaps the key, to an unknown server.
-    return Client(timeout=timeout_s, limits=limits, follow_redirects=False)
+    return Client(timeout=servers.endpoint.timeout_s, limits=limits, follow_redirects=False)
 
 
 def _note_reply(
@@ -149,7 +149,9 @@ def _note_reply(
         servers.note_failure(server, sent)
     else:
         server.note_life()
-        if status == 200 and time_s - sent > servers.timeout_s / 2:  # before answers come too late
+        if (
+            status == 200 and time_s - sent > servers.endpoint.timeout_s / 2
+        ):  # before answers come too late
             server.limit.note_refusal(time_s, sent=sent)
         elif status == 200:
             server.limit.note_answer(time_s)

@@ -51,30 +51,17 @@ class Server:
         """Note that it has replied, be it that a prompt is wrong."""
         self.answered_at, self.n_failures, self.n_losses = time.monotonic(), 0, 0
 
-    def say(self, text: str) -> None:
-        """Write a sentence on it to the log of the engine."""
-        sys.stderr.write(f"{self.url} {text}.\n")
-
 
 class Servers:
     """All servers of an endpoint, with the model of each (`path`: of a request)."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
-        self._endpoint, self._model, self._key = endpoint, model, key(endpoint.key)
+        self.endpoint, self.is_pool = endpoint, len(endpoint.urls) > 1
+        self._model, self._key = model, key(endpoint.key)
         self._path = "/chat/completions" if endpoint.chat else "/completions"
         self.all = [Server(url.rstrip("/"), self._new_limit()) for url in endpoint.urls]
         self.faults: SimpleQueue[str] = SimpleQueue()  # the reason of each failed call
         self.refusal: InputError | None = None  # of a server that came back with another model
-
-    @property
-    def is_pool(self) -> bool:
-        """Whether there are several."""
-        return len(self.all) > 1
-
-    @property
-    def timeout_s(self) -> float:
-        """The time that a request has."""
-        return self._endpoint.timeout_s
 
     @property
     def lost(self) -> list[Server]:
@@ -158,7 +145,7 @@ class Servers:
             self._lose(server)
 
     def _new_limit(self, **state: Any) -> ConcurrencyLimit:
-        return ConcurrencyLimit(max=self._endpoint.max_concurrent, **state)
+        return ConcurrencyLimit(max=self.endpoint.max_concurrent, **state)
 
     def _find_free(self) -> Server | None:
         """The server with the most room; null: none has any now."""
@@ -172,14 +159,14 @@ class Servers:
 
     def _stop_clock(self, seconds: float) -> None:
         """Let a request wait longer if it waits for servers that are busy with others."""
-        patience, since = RETRIES.get().patience, time.monotonic() - self._endpoint.give_up_s
+        patience, since = RETRIES.get().patience, time.monotonic() - self.endpoint.give_up_s
         is_busy = any(not s.is_lost and s.answered_at > since for s in self.all)
         if is_busy and patience is not None and (when := patience.when()) is not None:
             patience.reschedule(when + seconds)
 
     def _lose(self, server: Server) -> None:
         server.is_lost, server.n_losses = True, server.n_losses + 1
-        server.say("does not answer; its prompts go to the other servers")
+        sys.stderr.write(f"{server.url} does not answer; its prompts go to the other servers.\n")
         server.watch = asyncio.create_task(self._watch(server))
 
     async def _watch(self, server: Server) -> None:
@@ -194,7 +181,7 @@ class Servers:
             return
         server.limit = self._new_limit(allowed=1)
         server.is_lost, server.n_failures, server.rests_until = False, 0, -math.inf
-        server.say("answers again")
+        sys.stderr.write(f"{server.url} answers again.\n")
 
     async def _has_same_model(self, server: Server) -> bool:
         """Whether a server answers.

@@ -444,3 +444,10 @@ def test_every_check_has_a_row_in_the_documentation(
     rows = (ROOT / "docs/doctor.md").read_text()
     assert [finding for finding in names if f"\n| {finding} |" not in rows] == []
     assert len(names) >= 20
+
+
+def test_servers_that_do_not_answer_fail_with_their_addresses() -> None:
+    urls = ("http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1")
+    run = settings.load(["model=endpoint", "model.id=m", f"model.endpoint.urls=[{','.join(urls)}]"])
+    found = state(model.of_node(run), "servers")
+    assert re.match(naming("fails", *urls, "start them"), found)
