@@ -169,7 +169,7 @@ class EndpointEngine:
     def close(self) -> None:
         """Close the connections, and end the thread."""
         if self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._servers.close)
+            asyncio.run_coroutine_threadsafe(self._servers.close(), self._loop).result(10)
             if "_client" in self.__dict__:
                 asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(10)
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -100,11 +100,12 @@ class Servers:
         answers = await asyncio.gather(*map(self._has_same_model, members))
         return [server for server, answer in zip(members, answers, strict=True) if not answer]
 
-    def close(self) -> None:
-        """Watch no server any more; in the thread of the loop."""
-        for server in self.all:
-            if server.watch is not None:
-                server.watch.cancel()
+    async def close(self) -> None:
+        """Watch no server any more."""
+        watches = [server.watch for server in self.all if server.watch is not None]
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
 
     @asynccontextmanager
     async def slot(self, request: Any) -> AsyncIterator[Server]:
