@@ -31,6 +31,15 @@ def frame(schema: str | Mapping[str, Any], *rows: Any, **everywhere: Any) -> pl.
     return pl.DataFrame([{**everywhere, **cell} for cell in cells], schema=kinds)
 
 
+def select_given_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The rows of metrics that need neither samples nor a second decode, so `score` has them."""
+    of_second_decode = ["ovconf", "ece", "brier", "auroc", "aurc", "aurc_excess", "prr"]
+    is_second = pl.col("metric").is_in([*of_second_decode, "flip_rate", "cut_share"])
+    is_sampled = pl.col("metric").str.starts_with("pass_at_")
+    is_kind = pl.col("variant").str.starts_with("confidence=").fill_null(value=False)
+    return metrics.filter(~(is_second | is_sampled | is_kind))
+
+
 def template(relation: str, number: int, text: str) -> dict[str, Any]:
     """A template of facts; the first is manual."""
     return {

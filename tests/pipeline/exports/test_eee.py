@@ -68,7 +68,7 @@ def test_eee_record_has_each_number_with_its_interval_counts_and_polarity(
         assert (interval.get("lower"), interval.get("upper")) == (row["ci_low"], row["ci_high"])
         if (metric := declared.get(row["metric"])) is not None:
             config = result["metric_config"]
-            assert (config["min_score"], config["max_score"]) == metric.range
+            assert (float(config["min_score"]), float(config["max_score"])) == metric.range
             assert config["lower_is_better"] == (metric.better in ("lower", "zero"))
         arguments = result["generation_config"]["generation_args"]
         assert arguments["max_tokens"] == run.decoding.max_tokens

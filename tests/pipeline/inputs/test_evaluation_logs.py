@@ -19,6 +19,7 @@ from factsweep.pipeline.results import report
 from factsweep.pipeline.runs.run import score
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.plan import Plan
+from tests.builders import select_given_metrics
 from tests.messages import naming
 
 Settings = Callable[..., Run]
@@ -35,9 +36,7 @@ def reported(finished: Plan) -> Plan:
 @pytest.fixture
 def expected(reported: Plan) -> pl.DataFrame:
     """The numbers that do not need samples or a second decode."""
-    metrics = reported.branches[0].metrics.read_all("metrics")
-    names = ["ovconf", "ece", "brier", "auroc", "flip_rate", "cut_share"]
-    return metrics.filter(~pl.col("metric").is_in(names) & ~pl.col("metric").str.contains("pass"))
+    return select_given_metrics(reported.branches[0].metrics.read_all("metrics"))
 
 
 def exported(plan: Plan, form: str, folder: Path) -> Path:
