@@ -18,6 +18,7 @@ from factsweep.operators.metrics.belief.answers import By
 from factsweep.operators.metrics.belief.calibration import confidence
 from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
 from factsweep.operators.metrics.belief.knowledge_state import count_right_samples
+from factsweep.operators.metrics.comparing.paired import Unit, paired_grades
 from factsweep.operators.metrics.open_questions import (
     CORRECT,
     DEFAULT_GRADER,
@@ -195,8 +196,8 @@ def _judged_pass_rows(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
     draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     for (grader,), of_grader in samples.group_by("grader", maintain_order=True):
         if n_failed is not None:
-            n_lacking = add_missing(of_grader, "n_right_samples", n_failed)
-            rows = pass_rows(of_grader.drop_nulls("n_right_samples"), n_lacking, **draws)
+            n_missing = add_missing(of_grader, "n_right_samples", n_failed)
+            rows = pass_rows(of_grader.drop_nulls("n_right_samples"), n_missing, **draws)
             yield rows.with_columns(variant=pl.format("grader={}", pl.lit(grader)))
 
 
@@ -232,6 +233,20 @@ def _details(facts: Facts) -> pl.DataFrame:
     rows = ids.join(details, on="pair_id", how="left", maintain_order="left")
     types = types.select("pair_id", "answer_type")
     return rows.join(types, on="pair_id", how="left", maintain_order="left")
+
+
+_BELIEFS = belief.build_compare(_BY)
+
+
+def _compare_terms(
+    first: method.Tables, second: method.Tables, unit: Unit, robust_share: float
+) -> pl.DataFrame:
+    """BELIEF's terms, by the default grader, and the right answers by each other one of both."""
+    graded = (
+        tables["graded"].filter(pl.col("grader") != DEFAULT_GRADER) for tables in (first, second)
+    )
+    by_grader = paired_grades(*graded, unit=unit)
+    return pl.concat([_BELIEFS.terms(first, second, unit, robust_share), by_grader])
 
 
 def _report(result: method.Result) -> method.Report:
@@ -271,6 +286,6 @@ METHOD = method.Method(
         ),
     ),
     show=method.Show("qa", _report, tables.card, digest),
-    compare=belief.build_compare(_BY),
+    compare=replace(_BELIEFS, terms=_compare_terms),
     evidence=belief.fact_evidence,
 )

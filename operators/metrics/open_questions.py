@@ -129,9 +129,9 @@ def state_rows(
 
 def add_missing(rows: pl.DataFrame, column: str, n_failed: pl.DataFrame) -> pl.DataFrame:
     """`n_failed` (relation_id, n_failed) with the rows that have no value in a column."""
-    lacking = rows.filter(pl.col(column).is_null()).group_by("relation_id", maintain_order=True)
-    n_lacking = lacking.agg(n_failed=pl.len().cast(pl.Int64))
-    return pl.concat([n_failed, n_lacking])
+    null_rows = rows.filter(pl.col(column).is_null()).group_by("relation_id", maintain_order=True)
+    n_missing = null_rows.agg(n_failed=pl.len().cast(pl.Int64))
+    return pl.concat([n_failed, n_missing])
 
 
 def _rows(

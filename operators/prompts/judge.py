@@ -32,8 +32,8 @@ class JudgePrompt(Setting):
         if not self.again:
             object.__setattr__(self, "reminder", None)
         super().__post_init__()
-        states = {word: word for word in self.verdicts}
-        if [read_verdict(word, states) for word in self.verdicts] != self.verdicts:
+        states = dict(zip(self.verdicts, "abc", strict=True))
+        if "".join(read_verdict(word, states) or "" for word in self.verdicts) != "abc":
             raise InputError(
                 "prompt.correct, prompt.incorrect and prompt.not_attempted must be three different "
                 f"words, and are {', '.join(map(repr, self.verdicts))}."

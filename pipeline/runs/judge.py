@@ -17,8 +17,9 @@ import polars as pl
 
 from factsweep.operators.errors import CostLimitError, DecodingError, InputError
 from factsweep.operators.matching.answer_span import add_spans
-from factsweep.operators.matching.verdicts import add_judged_text
+from factsweep.operators.matching.verdicts import VERDICTS, add_judged_text
 from factsweep.operators.prompts.judge import JudgePrompt
+from factsweep.operators.schemas import schema
 from factsweep.operators.wording import count
 from factsweep.operators.wording.safe_names import check_run
 from factsweep.pipeline.config.folders import below, home, is_url
@@ -29,7 +30,7 @@ from factsweep.pipeline.results import past_runs
 from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.runs.run import compute, make_given, measure_run
 from factsweep.pipeline.stages.expand import prompts_of
-from factsweep.pipeline.stages.match import Verdicts, answers_of, collect_verdicts, further_rows
+from factsweep.pipeline.stages.match import Verdicts, answers_of, further_rows
 from factsweep.pipeline.stages.plan import build_plan
 from factsweep.pipeline.storage.store import Store
 
@@ -37,6 +38,7 @@ _TABLE = "answers.jsonl"
 _AGAIN = "-again"
 _ASKED = ("prompt_id", "pair_id", "subject_index", "same_as")
 _OWN = ("benchmark", "run_name", "answers", "budget", "judges", "target", "sweep")  # keys of it
+_TEXTS = schema("relation_id text, judged_id text, judged_text text")
 _TEMPLATE = "model.chat_template"
 
 
@@ -66,32 +68,41 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
             f"{name} is a run of benchmark={run.benchmark.name}; answers to open questions "
             "(benchmark=qa) are what models can judge."
         )
-    texts = pl.concat(_list_answers(name, record, store)).unique("judged_id", maintain_order=True)
+    tables = [_TEXTS.to_frame(), *_list_answers(name, record, store)]
+    texts = pl.concat(tables).unique("judged_id", maintain_order=True)
     if texts.is_empty():
         raise InputError(f"{name} has no answers to judge; run it first.")
-    folders, lacking = list[str](), texts
-    for again in (False, True):
-        runs = list(_find_runs(overrides, lacking, again=again))
-        folders += map(_ask, runs)
-        found = (Verdicts.of_metrics(Store(store), folder) for folder in folders)
-        (verdicts,) = collect_verdicts([*found]).values()
-        lacking = texts.join(verdicts, on="judged_id", how="anti", maintain_order="left")
-    model = base.model.name
-    if lacking.height == texts.height:
+    model, folders = base.model.name, list[str]()
+    for again in (False, True):  # only replies without a verdict are asked again
+        texts_to_ask = texts
+        if again:
+            replies = _read_replies(store, folders).filter(pl.col("state").is_null())
+            texts_to_ask = texts.join(replies, on="judged_id", how="semi", maintain_order="left")
+        folders += map(_ask, list(_find_runs(overrides, texts_to_ask, again=again)))
+    verdicts = _read_replies(store, folders).drop_nulls("state")
+    unjudged = texts.join(verdicts, on="judged_id", how="anti")
+    if unjudged.height == texts.height:
         raise InputError(
             f"the judge {model} gave none of its three words for any of "
-            f"{count(texts.height, 'answer')}, though each was asked twice; choose a model that "
-            f"follows instructions. The results of {name} are unchanged."
+            f"{count(texts.height, 'answer')}; choose a model that follows instructions, or "
+            f"another prompt.instruct. The results of {name} are unchanged."
         )
+    judges = past_runs.record(base.results, name)["run"].get("judges")  # others may have judged it
     other_judges = [
         folder
-        for folder in run.judges or ()
+        for folder in judges or ()
         if Verdicts.of_metrics(Store(store), folder).judge != model
     ]
     judged = replace(run, judges=(*other_judges, *folders))
     _measure(judged)
     answers = count(texts.height, "answer")
-    return Judgement(judged, f"judge {model}: {answers}, {lacking.height:,} without a verdict")
+    return Judgement(judged, f"judge {model}: {answers}, {unjudged.height:,} without a verdict")
+
+
+def _read_replies(store: str, folders: Sequence[str]) -> pl.DataFrame:
+    """The replies of a judge, by artifacts of its metrics: judged_id, state (null: no verdict)."""
+    tables = (Verdicts.of_metrics(Store(store), folder).read() for folder in folders)
+    return pl.concat([VERDICTS.to_frame(), *tables])
 
 
 def _load(overrides: Sequence[str], *more: str) -> Run:
@@ -117,7 +128,9 @@ def _list_answers(name: str, record: Record, store: str) -> Iterator[pl.DataFram
         for relation_id in branch.relations:
             rows = add_spans(_read_answers(branch, relation_id))
             rows = add_judged_text(rows, facts.of(relation_id).pairs)
-            yield rows.select(pl.lit(relation_id).alias("relation_id"), "judged_id", "judged_text")
+            yield rows.select(
+                relation_id=pl.lit(relation_id), judged_id="judged_id", judged_text="judged_text"
+            )
 
 
 def _read_answers(branch: PastBranch, relation_id: str) -> pl.DataFrame:
@@ -138,19 +151,20 @@ def _find_runs(overrides: Sequence[str], texts: pl.DataFrame, *, again: bool) ->
     base = _load(overrides)
     folder = f"{'fake-' * (base.decoding.engine == 'fake')}judge-{base.model.name}"
     check_run(folder)
-    store, left = Store(base.results), {*texts["judged_id"]}
+    store, missing_ids = Store(base.results), {*texts["judged_id"]}
     for name in store.folders(folder):
         if name.endswith(_AGAIN) != again or _TABLE not in store.names(f"{folder}/{name}"):
             continue
         table = store.get(f"{folder}/{name}/{_TABLE}")
-        ids = {*pl.read_ndjson(io.BytesIO(table))["id"]}
-        if left.isdisjoint(ids):
+        rows = pl.read_ndjson(io.BytesIO(table))
+        ids = {*rows["id"]}
+        if missing_ids.isdisjoint(ids) or rows["answers"][0].to_list() != _read_words(base):
             continue
         run = _load_over(overrides, f"{folder}/{name}", table, again=again)
-        if ids <= left or build_plan(run).is_complete():
-            left -= ids
+        if ids <= missing_ids or build_plan(run).is_complete():
+            missing_ids -= ids
             yield run
-    rows = texts.filter(pl.col("judged_id").is_in(left))
+    rows = texts.filter(pl.col("judged_id").is_in(missing_ids))
     if not rows.is_empty():
         table = _write_table(rows, base)
         digest = hashlib.sha256(table).hexdigest()[:12]
@@ -159,15 +173,20 @@ def _find_runs(overrides: Sequence[str], texts: pl.DataFrame, *, again: bool) ->
         yield _load_over(overrides, name, table, again=again)
 
 
-def _write_table(texts: pl.DataFrame, base: Run) -> bytes:
-    """The answers to judge as a table of questions, whose answers are the words of the judge."""
+def _read_words(base: Run) -> list[str]:
+    """The three words of a judge."""
     (setting,) = base.settings
     assert isinstance(setting, JudgePrompt)
+    return setting.verdicts
+
+
+def _write_table(texts: pl.DataFrame, base: Run) -> bytes:
+    """The answers to judge as a table of questions, whose answers are the words of the judge."""
     rows = texts.select(
         id="judged_id",
         relation="relation_id",
         question="judged_text",
-        answers=pl.lit(setting.verdicts, pl.List(pl.String)),
+        answers=pl.lit(_read_words(base), pl.List(pl.String)),
     )
     return rows.write_ndjson().encode()
 

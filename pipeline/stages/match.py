@@ -56,6 +56,10 @@ class Verdicts:
             raise InputError(f"judges names {folder}, which is of no judge; `factsweep judge` is.")
         return cls(str(metrics.recipe.fields["model"]), matched)
 
+    def read(self) -> pl.DataFrame:
+        """The replies: judged_id, state (null: none of the three words)."""
+        return self.matched.read_all("verdicts").select(VERDICTS.names())
+
     @property
     def answers(self) -> str:
         """The folder of the judge's replies."""
@@ -66,8 +70,7 @@ def collect_verdicts(judges: Sequence[Verdicts]) -> dict[str, pl.DataFrame]:
     """The verdicts by judge (VERDICTS): of several on the same answer the first that is one."""
     tables_by_judge: dict[str, list[pl.DataFrame]] = {}
     for verdicts in judges:
-        rows = verdicts.matched.read_all("verdicts").select(VERDICTS.names())
-        tables_by_judge.setdefault(verdicts.judge, []).append(rows.drop_nulls())
+        tables_by_judge.setdefault(verdicts.judge, []).append(verdicts.read().drop_nulls())
     return {
         judge: pl.concat(tables).unique("judged_id", keep="first", maintain_order=True)
         for judge, tables in tables_by_judge.items()

@@ -202,6 +202,24 @@ def paired_terms(
     return pl.concat(terms)
 
 
+def paired_grades(first: pl.DataFrame, second: pl.DataFrame, *, unit: Unit) -> pl.DataFrame:
+    """Give each pair's share of right answers in both runs, by each grader of both (PAIRED).
+
+    Both tables are `graded`. The metric is `correct grader=…`; answers without a verdict are left
+    out.
+    """
+    terms, right = [PAIRED.to_frame()], (pl.col("state") == "correct").cast(pl.Float64)
+    for grader in first["grader"].unique(maintain_order=True):
+        rows, other_rows = (
+            run.filter(grader=grader).drop_nulls("state") for run in (first, second)
+        )
+        runs = _select_both(rows, other_rows, unit, right=right)
+        facts = _by_fact(runs, unit, {"share": pl.mean("right")}, ("right",))
+        squares = pl.col("right_changes") / pl.col("n_prompts")
+        terms.append(_terms(facts, f"correct grader={grader}", "share", squares=squares))
+    return pl.concat(terms)
+
+
 def paired_calibration_terms(
     first: pl.DataFrame, second: pl.DataFrame, *, unit: Unit = "prompt"
 ) -> pl.DataFrame:
