@@ -11,17 +11,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
         "judge",
         description="have a model judge the answers of a run, beside exact and contains",
         examples=[
-            "factsweep judge RUN model=qwen2.5-7b-it",
-            "factsweep judge RUN model=endpoint model.id=gpt-4o-mini "
+            "factsweep judge mine model=qwen2.5-7b-it",
+            "factsweep judge mine model=endpoint model.id=gpt-4o-mini "
             "model.endpoint=https://api.openai.com/v1 max_cost=5 model.price_in=0.15 "
             "model.price_out=0.60",
-            "factsweep judge RUN model=qwen2.5-7b-it,llama3.1-8b-it,gemma2-9b-it",
+            "factsweep judge mine model=qwen2.5-7b-it,llama3.1-8b-it,gemma2-9b-it",
         ],
     )
     command.take(
         "judged",
         keys=None,
-        about="RUN is a run of open questions with its answers. The overrides are those of the "
+        about="JUDGED is a run of open questions with its answers. The overrides are those of the "
         "judge, which is asked in runs of its own, results/judge-<model>/; several values give "
         "several judges, and a majority. An answer that was judged is not asked again.",
         run=_judge,
