@@ -32,6 +32,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     "answer_type": ("answer_type", "type"),
 }
 REQUIRED = ("question", "answers")
+_SAMPLES = {"doc_id", "target", "arguments", "filter"}  # of lm-evaluation-harness
 _EVERYTHING = "questions"  # the relation of questions that name none
 _RELATION_FILE = re.compile(r"(P\d+)\.[^/]+")
 _UNFIT = re.compile(r"[^\w-]+")
@@ -69,7 +70,7 @@ def match_columns(columns: Sequence[str]) -> dict[str, str]:
 
 def is_questions(columns: Sequence[str]) -> bool:
     """Whether a table has a column of questions and one of answers."""
-    return {*REQUIRED} <= match_columns(columns).keys()
+    return {*REQUIRED} <= match_columns(columns).keys() or {*columns} >= _SAMPLES
 
 
 def facts_from_tables(tables: Mapping[str, pl.DataFrame], relations: Relations) -> Facts:
@@ -133,7 +134,11 @@ def columns_of(tables: Mapping[str, pl.DataFrame]) -> Sequence[str]:
 
 
 def _unfold(table: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a table; TriviaQA has all of them in one list, `Data`."""
+    """The rows of a table; TriviaQA has all in one list, `Data`, and samples of logs in parts."""
+    if {*table.columns} >= _SAMPLES:  # the harness's: its prompts are the questions
+        prompt = pl.col("arguments").struct.field("gen_args_0").struct.field("arg_0")
+        rows = table.filter(pl.col("filter") == pl.col("filter").first())
+        return rows.select(question=prompt, answers="target", id=pl.col("doc_id").cast(pl.String))
     column = next((name for name in table.columns if name.casefold() == "data"), None)
     if table.height != 1 or column is None or not isinstance(table.schema[column], pl.List):
         return table

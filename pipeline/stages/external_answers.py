@@ -181,6 +181,8 @@ class GivenAnswers:
         Raises:
             InputError: a missing column, or answers to other prompts.
         """
+        if self._logged is not None:  # its prompts are compared when they have been written
+            return
         with input_errors(str(self.path), "check its rows and their quotation marks"):
             rows, columns = self._rows(), self._columns()
             _check_columns(self.path, rows, columns)
@@ -188,7 +190,7 @@ class GivenAnswers:
 
     def warnings(self) -> Iterator[str]:
         """A sentence if the file does not say what it answers."""
-        if _ASKED not in self._rows().collect_schema():
+        if self._logged is None and _ASKED not in self._rows().collect_schema():
             yield (
                 f"{self.path} does not say what it answers, and is taken for answers to "
                 f"{asked_name(self.setting, self.prompts)}; keep the column asked of what "
@@ -256,14 +258,19 @@ class GivenAnswers:
         return answers.drop("row")
 
     @cached_property
+    def _logged(self) -> pl.DataFrame | None:
+        """The answers in another tool's log; null: the file is none."""
+        return read_log(self.path) if self.ability == GENERATE else None
+
+    @cached_property
     def batch(self) -> openai_batch.Answers | None:
         """The output of a batch, or the answers in another tool's log; null: the file is neither.
 
         Raises:
             InputError: a line does not belong to our batch, or answers another prompt.
         """
-        if self.ability == GENERATE and (logged := read_log(self.path)) is not None:
-            return openai_batch.Answers(self._identify(logged), empty("thoughts"), {}, {})
+        if self._logged is not None:
+            return openai_batch.Answers(self._identify(self._logged), empty("thoughts"), {}, {})
         if table_files.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
         lines = text_files.text(self.path).split("\n")
@@ -297,7 +304,7 @@ class GivenAnswers:
             parts.append(same_id.filter(pl.col("prompt").str.contains(pl.col("own"), literal=True)))
             first = own.filter(pl.col("same_as").is_null())
             same_text = by_text.drop("prompt_id").join(first, left_on="prompt", right_on="own")
-            parts.append(same_text)
+            parts += [same_text, self._same_questions(by_text, prompts)]
         answered = pl.concat(part.select(logged.columns) for part in parts)
         unknown = logged.join(answered, on=["place", "prompt"], how="anti").head(1)
         for place, _, prompt, _ in unknown.iter_rows():
@@ -308,6 +315,16 @@ class GivenAnswers:
             )
         asked = pl.lit(asked_name(self.setting, self.prompts))
         return answered.select("prompt_id", "text", asked=asked)
+
+    def _same_questions(self, logged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+        """The answers of a log whose whole prompt is the question of one of ours."""
+        words = getattr(self.setting, "words", None)
+        if words is None or self.setting.name != "questions":
+            return logged.clear()
+        question = pl.col("query").str.strip_prefix(words.asks).str.strip_suffix(words.answers)
+        own = prompts.select("prompt_id", question=question.str.strip_chars())
+        rows = logged.drop("prompt_id").with_columns(question=pl.col("prompt").str.strip_chars())
+        return rows.join(own, on="question")
 
     def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()

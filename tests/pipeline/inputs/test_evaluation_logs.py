@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.config.run import Run
+from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.exports.export import export
 from factsweep.pipeline.inputs.evaluation_logs import read_log
 from factsweep.pipeline.results import report
@@ -152,3 +153,27 @@ def test_log_that_is_cut_off_is_damaged(reported: Plan, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DamagedFileError, match=naming(path.name, "copy")):
         read_log(path)
+
+
+def test_log_of_another_task_is_measured_on_its_own_prompts(
+    small: list[str], tmp_path: Path
+) -> None:
+    answers = {"Who wrote Hamlet?": ("Shakespeare", "Shakespeare"), "2 + 2?": ("4", "5")}
+    lines = [
+        {
+            **json.loads(as_harness({"text": f"Question: {question}\nAnswer:", "answer": answer})),
+            "doc_id": number,
+            "target": str([target, f"{target} "]),
+        }
+        for number, (question, (target, answer)) in enumerate(answers.items())
+    ]
+    path = tmp_path / "samples_triviaqa_2026-11-30T10-00-00.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    plain = [option for option in small if not option.startswith(("benchmark", "decoding.samples"))]
+    places = [f"artifacts={tmp_path}/artifacts", f"results={tmp_path}/results"]
+    own = ["benchmark=questions", f"benchmark.path={path}", f"answers={path}", "run_name=own"]
+    metrics = score(load([*plain, *places, *own]))
+    (row,) = metrics.filter(
+        pl.col("slice").is_null(), pl.col("variant").is_null(), metric="acc_at_1"
+    ).iter_rows(named=True)
+    assert (row["value"], row["n"], row["n_failed"]) == (0.5, 2, 0)
