@@ -141,6 +141,18 @@ def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFra
     return rows
 
 
+def read_parquet_note(path: Path, key: str) -> str | None:
+    """The value of a key in the metadata of a Parquet file; null: it has none.
+
+    Raises:
+        DamagedFileError: the file cannot be read.
+    """
+    try:
+        return pl.read_parquet_metadata(path).get(key)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise unreadable(path, error) from error
+
+
 def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
     head = head_of(path)
     for magic, scan_columnar in _COLUMNAR.items():

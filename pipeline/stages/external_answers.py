@@ -93,8 +93,8 @@ class GivenAnswers:
         """What answered, as the file says it; empty where it does not."""
         if table_files.kind(self.path) != ".parquet":
             return {}
-        with input_errors(str(self.path), "write it again"):
-            text = pl.read_parquet_metadata(self.path).get(SOURCE)
+        text = files.read_parquet_note(self.path, SOURCE)
+        with input_errors(f"{SOURCE} in {self.path}", "write the file again"):
             return {} if text is None else {"source": dict(json.loads(text))}
 
     def make(self, artifact: Artifact) -> None:
