@@ -1,7 +1,7 @@
-"""What only a GPU tells, in at most ten minutes of one GPU, on a machine without a network.
+"""Measures decoding on one GPU in at most ten minutes, on a machine without a network.
 
-    a  the pipeline beside bare vLLM, the same token ids in the same engine, by turns
-    c  stopping by token ids, without detokenising, beside stop strings
+    a  the pipeline and bare vLLM with the same token ids in the same engine, in turns
+    c  stopping by stop strings, and by token ids without detokenising
     d  log-probabilities of the answers on and off
     f  an engine with the sizes of an 8B model and made-up weights: prompts/s, share of the cache
     e  the same in FP8
@@ -68,7 +68,7 @@ SAMPLING = Sampling(max_tokens=10, stop=("\n",))
 CACHE_BYTES = 8 * 2**30  # of each engine that shares the GPU: so they need not load in turn
 SIZES_8B = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
 SIZES_8B |= {"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256}
-SLOWER = 5  # a CPU that others use
+SLOW_FACTOR = 5  # a CPU that others use
 
 
 class SkippedError(Exception):
@@ -122,7 +122,7 @@ class Bench:
     @cached_property
     def prompts(self) -> list[list[int]]:
         """Its prompts as token ids, each once, in its order."""
-        ask_nothing(self.run)
+        prepare_shards(self.run)
         return encode(self.tokenizer, list_texts(self.run))
 
     @cached_property
@@ -157,7 +157,7 @@ def load_engine(run: Run) -> Any:
     return engines.load(run, build_plan(run).weights)
 
 
-def ask_nothing(run: Run) -> list[Any]:
+def prepare_shards(run: Run) -> list[Any]:
     """Prepare the shards of a run for its engine, and begin its answers."""
     (branch,) = (plan := build_plan(run)).branches
     for step in (*branch.sources(), branch.step(branch.prompts), branch.step(branch.admitted)):
@@ -182,7 +182,7 @@ def measure_pipeline(bench: Bench) -> None:
     ratios = []
     for turn in range(bench.rounds):
         run = bench.prepare_run(f"artifacts={bench.folder}/turn-{turn}")
-        shards, n = ask_nothing(run), len(bench.prompts)
+        shards, n = prepare_shards(run), len(bench.prompts)
         bench.engine._llm.reset_prefix_cache()
         started = time.perf_counter()
         behind(shards, cache(lambda: TimedEngine(bench.engine)), bench.tokenizer)
@@ -358,7 +358,7 @@ def measure_parts(letters: str, folder: Path, *, small: bool) -> None:
 
 
 def watch_parts(
-    letters: str, command: Sequence[str], deadline: float, slower: int
+    letters: str, command: Sequence[str], deadline: float, factor: int
 ) -> dict[str, str]:
     """Have a process measure parts, show its lines, and end it when a part takes too long.
 
@@ -370,7 +370,7 @@ def watch_parts(
     lines = queue.Queue[str | None]()
     threading.Thread(target=read_lines, args=(process, lines), daemon=True).start()
     states: dict[str, str] = {}
-    current, ends_at = letters[0], time.monotonic() + slower * PARTS[letters[0]].limit_s
+    current, ends_at = letters[0], time.monotonic() + factor * PARTS[letters[0]].limit_s
     try:
         while True:
             line = lines.get(timeout=max(0.0, min(ends_at, deadline) - time.monotonic()))
@@ -380,7 +380,7 @@ def watch_parts(
             if line.startswith('{"part"') and "state" in (row := json.loads(line)):
                 current = row["part"]
                 states[current] = row["state"]
-                ends_at = time.monotonic() + slower * PARTS[current].limit_s
+                ends_at = time.monotonic() + factor * PARTS[current].limit_s
         if states.get(current, "begun") == "begun":
             states[current] = f"failed: its process ended with code {process.wait()}"
     except queue.Empty:
@@ -433,10 +433,10 @@ def measure_all(letters: str, minutes: float, *, small: bool) -> int:
             save_tiny(Path(folder) / "tiny")
         command = [sys.executable, __file__, *(["--small"] * small), "--folder", folder]
         for _, shared in groupby(letters, lambda letter: PARTS[letter].process):
-            waiting = "".join(shared)
-            while waiting and time.monotonic() < deadline:
-                states |= watch_parts(waiting, command, deadline, SLOWER if small else 1)
-                waiting = "".join(letter for letter in waiting if letter not in states)
+            parts = "".join(shared)
+            while parts and time.monotonic() < deadline:
+                states |= watch_parts(parts, command, deadline, SLOW_FACTOR if small else 1)
+                parts = "".join(letter for letter in parts if letter not in states)
     for letter in letters:
         print(f"({letter}) {states.get(letter, 'not begun: no time was left')}")
     is_good = [re.match("done|skipped", states.get(letter, "")) is not None for letter in letters]

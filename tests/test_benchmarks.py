@@ -61,10 +61,10 @@ def test_parts_that_die_or_take_too_long_are_named_with_those_that_are_done() ->
     rows += [{"part": "c", "state": "begun"}]
     lines = "\n".join(map(json.dumps, rows))
     dying = [sys.executable, "-c", f"print({lines!r}); raise SystemExit(3)"]
-    states = gpu.watch_parts("acd", dying, math.inf, slower=1000)
+    states = gpu.watch_parts("acd", dying, math.inf, factor=1000)
     assert states == {"a": "done", "c": "failed: its process ended with code 3"}
     hanging = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    assert list(gpu.watch_parts("acd", hanging, -math.inf, slower=1)) == ["a"]
+    assert list(gpu.watch_parts("acd", hanging, -math.inf, factor=1)) == ["a"]
 
 
 def test_parts_not_begun_are_a_failure(capsys: pytest.CaptureFixture[str]) -> None:

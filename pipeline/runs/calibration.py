@@ -63,7 +63,13 @@ def calibrate(run: Run) -> Iterator[str]:
     with cluster.start_ray(run):
         for tried_run in vary_engines(run):
             n = tried_run.model.replicas.per_gpu
-            rows = measure_together(tried_run)
+            try:
+                rows = measure_together(tried_run)
+            except InputError as error:
+                if not rates:
+                    raise
+                yield f"engines         {n} on a GPU: {error}"
+                break
             costs.write_rates(Store(str(home())), rows, "plan --calibrate")
             yield from describe_rates(rows)
             best = max(rates.values(), default=0.0)

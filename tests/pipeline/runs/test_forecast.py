@@ -381,6 +381,23 @@ def test_calibrate_keeps_every_rate_and_names_the_best_number_of_engines(
     assert {row["per_gpu"] or 1 for (row,) in rows} == tried
 
 
+def test_calibrate_engines_that_do_not_load_together_leave_the_rate_of_one(
+    small_settings: Settings, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(run: Run) -> pl.DataFrame:
+        if run.model.replicas.per_gpu > 1:
+            raise InputError("tiny could not be measured: out of memory")
+        row = {"fingerprint": "1", "stage": "generations", "answers": 100, "seconds": 1.0}
+        return pl.DataFrame([row], schema=SPENT)
+
+    monkeypatch.setattr(calibration, "measure_together", measure)
+    monkeypatch.setattr(calibration.cluster, "start_ray", lambda _: nullcontext())
+    one, last = calibrate(small_settings(*ON_GPU, "model.billions_of_parameters=1"))
+    assert "100.0/s" in one
+    assert "2 on a GPU: tiny could not be measured: out of memory" in last
+    assert len(list((home / "rates").iterdir())) == 1
+
+
 def test_calibrate_a_replica_over_several_nodes_is_refused(small_settings: Settings) -> None:
     run = small_settings("model.pipeline_parallel=2")
     with pytest.raises(InputError, match=naming("pipeline_parallel=2", "cluster.answers_per_s")):
