@@ -107,7 +107,7 @@ class FactsweepCallback(TrainerCallback):
     ) -> None:
         """Read the prompts, and refuse what could not be measured later."""
         _check_whole(args, model)
-        with self._alone(args, state) as is_main, _undisturbed(model):
+        with self._alone(args, state) as is_main, undisturbed(model):
             if is_main:
                 self._begin(args, state, model, processing_class)
 
@@ -115,7 +115,7 @@ class FactsweepCallback(TrainerCallback):
         """Measure every n steps, and after the last one."""
         if state.global_step % self._every_n_steps and not control.should_training_stop:
             return
-        with self._alone(args, state) as is_main, _undisturbed(model):
+        with self._alone(args, state) as is_main, undisturbed(model):
             if is_main:
                 self._measure(args, state.global_step, model)
 
@@ -274,7 +274,7 @@ def _check_whole(args: Any, model: Any) -> None:
 
 
 @contextmanager
-def _undisturbed(model: Any) -> Iterator[None]:
+def undisturbed(model: Any) -> Iterator[None]:
     """Give back the model in the mode it was in, module by module, and all random generators."""
     import torch
 

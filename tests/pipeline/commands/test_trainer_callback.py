@@ -1,6 +1,7 @@
 """The callback of transformers' Trainer: a real training of a tiny model, measured on the way."""
 
 import random
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 import factsweep
 from factsweep import FactsweepCallback, InputError
 from factsweep.pipeline.cli import main
+from factsweep.pipeline.commands.trainer_callback import undisturbed
 from factsweep.pipeline.results.past_runs import branches
 from tests.messages import naming
 from tests.tiny_models import save
@@ -127,6 +129,26 @@ def test_measurement_that_cannot_be_written_does_not_end_the_training(
     answers = pl.read_parquet("out/factsweep-mine/step-2.parquet")
     assert answers.columns == ["prompt_id", "asked", "text"]
     assert answers["text"].null_count() == 0
+
+
+def test_measurement_restores_modes_and_random_generators() -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1)).train()
+    model[1].eval()
+
+    def draw() -> tuple[float, float, float]:
+        return random.random(), np.random.random(), float(torch.rand(1))  # noqa: NPY002
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    expected = draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])  # noqa: NPY002
+    torch.set_rng_state(states[2])
+    with suppress(InterruptedError), undisturbed(model):
+        assert not model.training
+        draw()
+        raise InterruptedError  # an error restores them, too
+    assert draw() == expected
+    assert [module.training for module in model.modules()] == [True, True, False]
 
 
 def begin(*overrides: str, tokenizer: Any = None, fsdp: bool = False, **changes: Any) -> None:
