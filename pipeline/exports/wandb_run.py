@@ -36,7 +36,7 @@ def log_to_trackio(exported: ExportedRun, out: str | None) -> str:
     if out is not None:
         os.environ["TRACKIO_DIR"] = out  # read when it is imported
     trackio = _load("trackio", "Trackio")
-    if out is not None and str(trackio.utils.TRACKIO_DIR) != out:
+    if out is not None and Path(trackio.utils.TRACKIO_DIR) != Path(out):
         raise InputError("Trackio already logs to another folder; export in a new process.")
     _log(trackio, exported, embed=False, auto_log_gpu=False, auto_log_cpu=False)
     return out or "factsweep"
