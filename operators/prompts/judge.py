@@ -15,7 +15,7 @@ class JudgePrompt(Setting):
     """How a judge is asked about an answer (conf/prompt/judge.yaml).
 
     `instruct` precedes the answer; `correct`, `incorrect` and `not_attempted` are the three words.
-    With `again`, `reminder` stands below the instruction: for answers without a verdict.
+    With `with_reminder`, `reminder` stands below the instruction: for answers without a verdict.
     """
 
     words: LanguageWords = _WORDS
@@ -24,12 +24,12 @@ class JudgePrompt(Setting):
     correct: str = "correct"
     incorrect: str = "incorrect"
     not_attempted: str = "not attempted"
-    again: bool = False
+    with_reminder: bool = False
 
     def __post_init__(self) -> None:
         """Refuse verdicts that cannot be told apart."""
         object.__setattr__(self, "style", "question")
-        if not self.again:
+        if not self.with_reminder:
             object.__setattr__(self, "reminder", None)
         super().__post_init__()
         states = dict(zip(self.verdicts, "abc", strict=True))
@@ -47,7 +47,7 @@ class JudgePrompt(Setting):
     @property
     def name(self) -> str:
         """The setting's name in tables: `judge`, `judge-again`."""
-        return "judge-again" if self.again else "judge"
+        return "judge-again" if self.with_reminder else "judge"
 
     @property
     def variant(self) -> str | None:
@@ -57,5 +57,5 @@ class JudgePrompt(Setting):
     @property
     def instruction(self) -> str:
         """The lines above every answer."""
-        lines = (self.instruct, self.reminder if self.again else None)
+        lines = (self.instruct, self.reminder if self.with_reminder else None)
         return "".join(f"{line.strip()}\n" for line in lines if line)

@@ -41,18 +41,23 @@ class ProfiledRun:
     branch: PastBranch
     joined: pl.DataFrame  # pair_id, fact
     n_pairs: int
-    found: RunEvidence
+    knowledge: RunEvidence
 
     def row(self) -> dict[str, str | int]:
         """Its line in the table `runs`."""
-        metrics, n_answered = self.branch.metrics.read_all("metrics"), self.found.evidence.height
+        metrics, n_answered = (
+            self.branch.metrics.read_all("metrics"),
+            self.knowledge.evidence.height,
+        )
         n, failed = past_runs.count_answered(metrics, self.branch.benchmark_method)
         return {
             "run": self.label,
             "benchmark": self.branch.benchmark,
-            "asks": self.found.way,
+            "asks": self.knowledge.way,
             "facts": n_answered,
-            "samples of each": self.found.evidence.select(pl.max("n_samples").fill_null(0)).item(),
+            "samples of each": self.knowledge.evidence.select(
+                pl.max("n_samples").fill_null(0)
+            ).item(),
             "not in the first run": self.n_pairs - self.joined.height,
             "without an answer": self.joined["fact"].n_unique() - n_answered,
             "prompts": n,
@@ -72,23 +77,27 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
     """
     branches = [_branches(names, results) for names in groups]
     first = next(iter(branches[0].values()))
-    asked = _asked_pairs(first)
-    groups_of_runs = [[_read(*item, first, asked) for item in group.items()] for group in branches]
+    first_pairs = _list_pairs(first)
+    groups_of_runs = [
+        [_read(*item, first, first_pairs) for item in group.items()] for group in branches
+    ]
     runs = [run for group in groups_of_runs for run in group]
-    found_by_name = {
+    evidence_by_name = {
         ALL if len(groups) == 1 else " + ".join(run.label for run in group): [
-            run.found for run in group
+            run.knowledge for run in group
         ]
         for group in groups_of_runs
     }
-    joined = list(found_by_name)
+    joined = list(evidence_by_name)
     if len(groups) == 1 < len(runs):
-        found_by_name |= {run.label: [run.found] for run in runs}
+        evidence_by_name |= {run.label: [run.knowledge] for run in runs}
     options = compare.settings({})
     kinds_by_name, counts_by_name = {}, {}
-    for name, found in found_by_name.items():
-        kinds = profiles.profile_facts(asked, found, min_right_samples=options.min_right_samples)
-        kinds_by_name[name], shown = kinds, profiles.shown_kinds(found)
+    for name, run_evidence in evidence_by_name.items():
+        kinds = profiles.profile_facts(
+            first_pairs, run_evidence, min_right_samples=options.min_right_samples
+        )
+        kinds_by_name[name], shown = kinds, profiles.shown_kinds(run_evidence)
         counts_by_name[name] = profiles.count_kinds(kinds, shown, n_rounds=options.n_rounds)
     notes = [note for name in joined for note in _notes(name, counts_by_name[name])]
     compared = joined if len(groups) > 1 else [run.label for run in runs]
@@ -96,7 +105,7 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
     # All profiles have the facts in the order of `asked`.
     kind_texts = [kinds_by_name[name]["kind"].cast(pl.String).alias(name) for name in joined]
     kind = pl.select(pl.concat_str(kind_texts, separator=" → ")).to_series()
-    facts = replace(first.facts, pairs=asked.with_columns(kind=kind))
+    facts = replace(first.facts, pairs=first_pairs.with_columns(kind=kind))
     answers = {run.label: (run.branch, run.joined) for run in runs}
     store = Store(out)
     write_report(store, report)
@@ -156,25 +165,27 @@ def _way(branch: PastBranch, *, is_reverse: bool) -> Way:
     return "with demonstrations" if shots else RECALLED
 
 
-def _asked_pairs(branch: PastBranch) -> pl.DataFrame:
+def _list_pairs(branch: PastBranch) -> pl.DataFrame:
     """The pairs that a run asks about (columns of the canonical table)."""
-    asked = pl.concat(branch.artifacts["prompts"].each("ranked", ["pair_id"]))
-    return branch.facts.pairs.join(asked, on="pair_id", how="semi", maintain_order="left")
+    prompts = pl.concat(branch.artifacts["prompts"].each("ranked", ["pair_id"]))
+    return branch.facts.pairs.join(prompts, on="pair_id", how="semi", maintain_order="left")
 
 
-def _read(label: str, branch: PastBranch, first: PastBranch, asked: pl.DataFrame) -> ProfiledRun:
-    """A run's evidence on the facts that the first run `asked` about.
+def _read(
+    label: str, branch: PastBranch, first: PastBranch, first_pairs: pl.DataFrame
+) -> ProfiledRun:
+    """A run's evidence on the facts that the first run asks about (`first_pairs`).
 
     Raises:
         InputError: none is a fact of both.
     """
-    pairs = _asked_pairs(branch)
-    joined, is_reverse = profiles.join_facts(asked, pairs)
+    pairs = _list_pairs(branch)
+    joined, is_reverse = profiles.join_facts(first_pairs, pairs)
     if joined.is_empty():
         left, right = (
             f"{run.run} asks {count(rows.height, 'fact')} of "
             f"{', '.join(rows['relation_id'].unique().sort().head(5))}"
-            for run, rows in ((first, asked), (branch, pairs))
+            for run, rows in ((first, first_pairs), (branch, pairs))
         )
         raise InputError(
             f"{first.run} and {branch.run} have no fact in common: {left}, and {right}; a profile "
@@ -183,8 +194,8 @@ def _read(label: str, branch: PastBranch, first: PastBranch, asked: pl.DataFrame
     facts = branch.facts
     rows = [branch.evidence(branch.read_matched(name), facts) for name in branch.relations]
     evidence = profiles.as_facts(pl.concat(rows), joined)
-    found = RunEvidence(_way(branch, is_reverse=is_reverse), evidence)
-    return ProfiledRun(label, branch, joined, pairs.height, found)
+    knowledge = RunEvidence(_way(branch, is_reverse=is_reverse), evidence)
+    return ProfiledRun(label, branch, joined, pairs.height, knowledge)
 
 
 def _build_report(

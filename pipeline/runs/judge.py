@@ -73,12 +73,12 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
     if texts.is_empty():
         raise InputError(f"{name} has no answers to judge; run it first.")
     model, folders = base.model.name, list[str]()
-    for again in (False, True):  # only replies without a verdict are asked again
+    for with_reminder in (False, True):  # only replies without a verdict are asked again
         texts_to_ask = texts
-        if again:
+        if with_reminder:
             replies = _read_replies(store, folders).filter(pl.col("state").is_null())
             texts_to_ask = texts.join(replies, on="judged_id", how="semi", maintain_order="left")
-        folders += map(_ask, list(_find_runs(overrides, texts_to_ask, again=again)))
+        folders += map(_ask, list(_find_runs(overrides, texts_to_ask, with_reminder=with_reminder)))
     verdicts = _read_replies(store, folders).drop_nulls("state")
     unjudged = texts.join(verdicts, on="judged_id", how="anti")
     if unjudged.height == texts.height:
@@ -143,7 +143,9 @@ def _read_answers(branch: PastBranch, relation_id: str) -> pl.DataFrame:
     return pl.concat([answers.select(columns), sampled.select(columns)])
 
 
-def _find_runs(overrides: Sequence[str], texts: pl.DataFrame, *, again: bool) -> Iterator[Run]:
+def _find_runs(
+    overrides: Sequence[str], texts: pl.DataFrame, *, with_reminder: bool
+) -> Iterator[Run]:
     """The runs that have the verdicts on some answers: earlier ones, and one over all others.
 
     An earlier run counts if it is complete, or asks for nothing but these answers.
@@ -153,14 +155,14 @@ def _find_runs(overrides: Sequence[str], texts: pl.DataFrame, *, again: bool) ->
     check_run(folder)
     store, missing_ids = Store(base.results), {*texts["judged_id"]}
     for name in store.folders(folder):
-        if name.endswith(_AGAIN) != again or _TABLE not in store.names(f"{folder}/{name}"):
+        if name.endswith(_AGAIN) != with_reminder or _TABLE not in store.names(f"{folder}/{name}"):
             continue
         table = store.get(f"{folder}/{name}/{_TABLE}")
         rows = pl.read_ndjson(io.BytesIO(table))
         ids = {*rows["id"]}
         if missing_ids.isdisjoint(ids) or rows["answers"][0].to_list() != _read_words(base):
             continue
-        run = _load_over(overrides, f"{folder}/{name}", table, again=again)
+        run = _load_over(overrides, f"{folder}/{name}", table, with_reminder=with_reminder)
         if ids <= missing_ids or build_plan(run).is_complete():
             missing_ids -= ids
             yield run
@@ -168,9 +170,9 @@ def _find_runs(overrides: Sequence[str], texts: pl.DataFrame, *, again: bool) ->
     if not rows.is_empty():
         table = _write_table(rows, base)
         digest = hashlib.sha256(table).hexdigest()[:12]
-        name = f"{folder}/{digest}{_AGAIN * again}"
+        name = f"{folder}/{digest}{_AGAIN * with_reminder}"
         store.put(f"{name}/{_TABLE}", table)
-        yield _load_over(overrides, name, table, again=again)
+        yield _load_over(overrides, name, table, with_reminder=with_reminder)
 
 
 def _read_words(base: Run) -> list[str]:
@@ -191,7 +193,7 @@ def _write_table(texts: pl.DataFrame, base: Run) -> bytes:
     return rows.write_ndjson().encode()
 
 
-def _load_over(overrides: Sequence[str], name: str, table: bytes, *, again: bool) -> Run:
+def _load_over(overrides: Sequence[str], name: str, table: bytes, *, with_reminder: bool) -> Run:
     """The run of a judge over a table, which is in the folder of its results."""
     base = _load(overrides)
     path = Path(below(base.results, f"{name}/{_TABLE}"))
@@ -203,7 +205,7 @@ def _load_over(overrides: Sequence[str], name: str, table: bytes, *, again: bool
         overrides,
         f"benchmark.path={quote(str(path))}",
         f"run_name={quote(name)}",
-        f"prompt.again={str(again).lower()}",
+        f"prompt.with_reminder={str(with_reminder).lower()}",
     )
 
 
