@@ -1,8 +1,8 @@
 """Models of transformers as engines, in bounded batches: they fill masks, score, or compare.
 
-Causal models read the prefix of a group of texts once, up to its last token, and keep its keys and
-values; the rest of the texts follows in batches. Texts are padded on the right, and a causal model
-never looks ahead: no attention mask is needed.
+Causal models read what texts begin with once, and keep its keys and values; the rest of the texts
+follows in batches. Texts are padded on the right, and a causal model never looks ahead: no
+attention mask is needed.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from inspect import signature
 from itertools import groupby, islice, takewhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from factsweep.operators.engines.answer_text import cut_at_stops
 from factsweep.operators.engines.preference import (
@@ -48,16 +48,24 @@ _MASKED_TOKENS = 8192  # of a batch
 # Of a batch of texts, prefix and padding included. A longer text is scored in pieces, since the
 # logits of a pass are a table of tokens × vocabulary.
 _SCORED_TOKENS = 2048
+_SCORED_TEXTS = 4096  # whose shared beginnings are found
+_PASS_TOKENS = 32  # that a pass more costs: it reads all weights
 
 
-def cut_batches(texts: Iterable[T], length: Callable[[T], int], most: int) -> Iterator[list[T]]:
+def cut_batches(
+    texts: Iterable[T], length: Callable[[T], int], most: int, most_padding: float = math.inf
+) -> Iterator[list[T]]:
     """Cut texts, sorted by length, into batches of at most so many tokens, padding included."""
     batch: list[T] = []
+    padding = 0
     for text in texts:
-        if batch and (len(batch) + 1) * length(text) > most:
+        added = (length(text) - length(batch[-1])) * len(batch) if batch else 0
+        is_full = (len(batch) + 1) * length(text) > most or padding + added > most_padding
+        if batch and is_full:
             yield batch
-            batch = []
+            batch, padding, added = [], 0, 0
         batch.append(text)
+        padding += added
     if batch:
         yield batch
 
@@ -194,7 +202,11 @@ class Greedy:
 
 
 class Likelihood:
-    """A transformers model for causal language modelling; batches depend on a group alone."""
+    """A transformers model for causal language modelling, which reads shared beginnings once.
+
+    In float32 these are found in windows of requests, across groups; with less precision, batches
+    depend on a group alone, since the sums depend on the batch.
+    """
 
     def __init__(self, model: Any, *, device: str | None = "cpu") -> None:
         """Take a model and move it, or leave it where it is (null): one that is in training."""
@@ -202,48 +214,129 @@ class Likelihood:
         self._device = device or model.device
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
-        """One score for each request, group by group; within one, short texts first."""
-        for _, group in groupby(requests, key=lambda request: request.group):
-            by_length = sorted(group, key=lambda r: (len(r.token_ids), r.token_ids))
-            yield from self._group(by_length)
+        """One score for each request, by what texts begin with; within that, short texts first."""
+        import torch
+
+        if getattr(self._model, "dtype", None) != torch.float32:
+            for _, group in groupby(requests, key=lambda request: request.group):
+                yield from self._group(sorted(group, key=_by_length))
+            return
+        waiting = iter(requests)
+        while window := list(islice(waiting, _SCORED_TEXTS)):
+            for run in split_by_start(sorted(window, key=lambda r: tuple(r.token_ids))):
+                yield from self._group(sorted(run, key=_by_length))
 
     def _group(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
         from transformers import DynamicCache
 
-        shared = shared_start([request.token_ids for request in requests])
-        n_read = max(len(shared) - 1, 0)
+        n_read = len(shared_start([request.token_ids for request in requests]))
+        n_read = min(n_read, max(len(requests[-1].token_ids) - 1, 0))
         cache = DynamicCache(config=self._model.config)
-        (prefix_logprobs,) = self._logprobs([shared], cache)
+        following = [[*r.token_ids[n_read : n_read + 1]] for r in requests]
+        shared = requests[0].token_ids[:n_read]
+        prefix_logprobs, first_logprobs = self._prefix(shared, following, cache)
         n_cached_tokens = 0  # the prefix was read for the first text
-        for batch in cut_batches(requests, lambda r: len(r.token_ids), _SCORED_TOKENS):
+        start = 0
+        limits = _SCORED_TOKENS, _PASS_TOKENS
+        for batch in cut_batches(requests, lambda r: len(r.token_ids), *limits):
             texts = [request.token_ids[n_read:] for request in batch]
-            copies = deepcopy(cache)
-            copies.batch_repeat_interleave(len(batch))
-            for request, behind in zip(batch, self._logprobs(texts, copies), strict=True):
-                yield Scored.of(request, prefix_logprobs + behind, n_cached_tokens=n_cached_tokens)
+            behind = self._logprobs(texts, cache)
+            for n, request in enumerate(batch):
+                logprobs = [*prefix_logprobs, *first_logprobs[start + n], *behind[n]]
+                yield Scored.of(request, logprobs, n_cached_tokens=n_cached_tokens)
                 n_cached_tokens = n_read
+            start += len(batch)
+
+    def _prefix(
+        self, shared: Sequence[int], following: Sequence[Sequence[int]], cache: Any
+    ) -> tuple[list[float], list[list[float]]]:
+        """Of the shared tokens from the second on, and of the one that follows in each text.
+
+        The cache takes in all of them.
+        """
+        of_shared: list[float] = []
+        logprobs = None
+        for start, logits in self._passes(pad_rows([shared]), cache) if shared else ():
+            logprobs = logits[0].log_softmax(-1)
+            targets = shared[start + 1 : start + 1 + len(logprobs)]
+            of_shared += logprobs[range(len(targets)), targets].tolist()
+        if logprobs is None:
+            return of_shared, [[] for _ in following]
+        tokens = [token for follow in following for token in follow]
+        values = iter(logprobs[-1, tokens].tolist())
+        return of_shared, [[next(values) for _ in follow] for follow in following]
 
     def _logprobs(self, texts: Sequence[Sequence[int]], cache: Any) -> list[list[float]]:
-        """Of each text's tokens from the second on; the cache takes in all but the last."""
-        import torch
-
+        """Of each text's tokens from the second on, behind the tokens in the cache."""
         lengths = [max(len(text) - 1, 0) for text in texts]
-        ids = pad_rows(texts).to(self._device)
         logprobs: list[list[float]] = [[] for _ in texts]
-        width = max(_SCORED_TOKENS // len(texts), 1)
-        for start in range(0, max(lengths), width):
-            stop = min(start + width, max(lengths))
-            piece, targets = ids[:, start:stop], ids[:, start + 1 : stop + 1, None]
-            with torch.no_grad():  # a model in training may keep what it computes
-                logits = self._model(input_ids=piece, past_key_values=cache, use_cache=True).logits
-                values = logits.float().log_softmax(-1).gather(-1, targets)[..., 0].tolist()
-            for row, of_piece in zip(logprobs, values, strict=True):
+        if not max(lengths):
+            return logprobs
+        copies = deepcopy(cache)
+        copies.batch_repeat_interleave(len(texts))
+        ids = pad_rows(texts).to(self._device)
+        for start, logits in self._passes(ids[:, :-1], copies):
+            targets = ids[:, start + 1 : start + 1 + logits.shape[1], None]
+            # Not log_softmax, which would write a table of tokens × vocabulary.
+            values = logits.gather(-1, targets)[..., 0] - logits.logsumexp(-1)
+            for row, of_piece in zip(logprobs, values.tolist(), strict=True):
                 row.extend(of_piece)
         return [row[:length] for row, length in zip(logprobs, lengths, strict=True)]
+
+    def _passes(self, ids: Any, cache: Any) -> Iterator[tuple[int, Any]]:
+        """The logits of the tokens in pieces, each with its place; the cache takes them in."""
+        import torch
+
+        width = max(_SCORED_TOKENS // len(ids), 1)
+        for start in range(0, ids.shape[1], width):
+            piece = ids[:, start : start + width].to(self._device)
+            with torch.no_grad():  # a model in training may keep what it computes
+                output = self._model(input_ids=piece, past_key_values=cache, use_cache=True)
+            yield start, output.logits.float()
+
+
+def _by_length(request: ScoreRequest) -> tuple[int, Sequence[int]]:
+    return len(request.token_ids), request.token_ids
+
+
+def split_by_start(requests: Sequence[ScoreRequest]) -> list[Sequence[ScoreRequest]]:
+    """Cut requests, sorted by their tokens, into runs that need few tokens to be read.
+
+    A run reads what its texts begin with once, and costs `_PASS_TOKENS` besides. A part that saves
+    no more than that stays with the others.
+
+    >>> texts = [(1, *range(40), 8), (1, *range(40), 9), (2, 8), (3, 9)]
+    >>> requests = [ScoreRequest("", text, "", (0, 0)) for text in texts]
+    >>> [len(run) for run in split_by_start(requests)]
+    [2, 2]
+    """
+    return _split(requests)[1]
+
+
+def _split(requests: Sequence[ScoreRequest]) -> tuple[int, list[Sequence[ScoreRequest]]]:
+    """The tokens that are read, and the runs."""
+    first, last = requests[0].token_ids, requests[-1].token_ids
+    n_shared = len(shared_start([first, last]))  # sorted: those between share it, too
+    cost, runs, together = 0, list[Sequence[ScoreRequest]](), list[ScoreRequest]()
+    parts = groupby(requests, key=lambda request: request.token_ids[n_shared : n_shared + 1])
+    for part in [requests] if first == last else [[*part] for _, part in parts]:
+        joined_cost = sum(len(request.token_ids) - n_shared for request in part)
+        part_cost, part_runs = (
+            (joined_cost, []) if len(part) == 1 or part is requests else _split(part)
+        )
+        if part_cost < joined_cost:
+            cost, runs = cost + part_cost, runs + part_runs
+        else:
+            cost, together = cost + joined_cost, [*together, *part]
+    if together:
+        cost, runs = cost + _PASS_TOKENS + n_shared, [*runs, together]
+    return cost, runs
 
 
 class PseudoLikelihood:
     """A masked model that scores texts: every token is masked in turn, with the rest of its word.
+
+    Texts of one length are read together, so that none is padded.
 
     Source: Kauf and Ivanova 2023, "A Better Way to Do Masked Language Model Scoring" (PLL within
     words, left to right).
@@ -256,47 +349,37 @@ class PseudoLikelihood:
         """One score for each request, window by window; within one, short texts first."""
         waiting = iter(requests)
         while window := list(islice(waiting, _TEXTS_PER_WINDOW)):
-            window.sort(key=lambda request: (len(request.token_ids), request.token_ids))
-            logprobs: dict[str, dict[int, float]] = {r.request_id: {} for r in window}
-            masked_texts = (text for request in window for text in self._mask_tokens(request))
-            for batch in cut_batches(
-                masked_texts, lambda text: len(text.token_ids), _MASKED_TOKENS
-            ):
-                for text, logprob in zip(batch, self._logprobs(batch), strict=True):
-                    logprobs[text.request_id][text.place] = logprob
-            for request in window:
-                yield _sum_places(request, logprobs[request.request_id])
+            window.sort(key=_by_length)
+            for length, group in groupby(window, key=lambda request: len(request.token_ids)):
+                yield from self._texts(list(group), max(_MASKED_TOKENS // max(length, 1), 1))
 
-    def _mask_tokens(self, request: ScoreRequest) -> Iterator["_MaskedText"]:
-        """The text with each of its tokens masked, and with the later tokens of the same word."""
-        mask, ids, words = self._tokenizer.mask_token_id, request.token_ids, request.words
-        for place, word in enumerate(words):
-            if word is not None:
-                hidden = [
-                    mask if later >= place and words[later] == word else token
-                    for later, token in enumerate(ids)
-                ]
-                yield _MaskedText(request.request_id, place, hidden, ids[place])
-
-    def _logprobs(self, batch: Sequence["_MaskedText"]) -> list[float]:
-        """The log-probability of each text's token at its place."""
+    def _texts(self, requests: Sequence[ScoreRequest], n_rows: int) -> Iterator[Scored]:
+        """The scores of texts of one length, of which `n_rows` are read at a time."""
         import torch
 
-        texts, places = [text.token_ids for text in batch], [text.place for text in batch]
-        targets = torch.tensor([text.target for text in batch], device=self._device)
+        ids = torch.tensor([list(request.token_ids) for request in requests])
+        words = torch.tensor([[-1 if w is None else w for w in r.words] for r in requests])
+        texts, places = (words >= 0).nonzero(as_tuple=True)
+        by_text: list[dict[int, float]] = [{} for _ in requests]
+        for start in range(0, len(texts), n_rows):
+            text, place = texts[start : start + n_rows], places[start : start + n_rows]
+            is_later = torch.arange(ids.shape[1]) >= place[:, None]
+            is_hidden = is_later & (words[text] == words[text, place][:, None])
+            hidden = ids[text].masked_fill(is_hidden, self._tokenizer.mask_token_id)
+            logprobs = self._logprobs(hidden, place, ids[text, place]).tolist()
+            for row, column, logprob in zip(text.tolist(), place.tolist(), logprobs, strict=True):
+                by_text[row][column] = logprob
+        for request, by_place in zip(requests, by_text, strict=True):
+            yield _sum_places(request, by_place)
+
+    def _logprobs(self, hidden: Any, places: Any, targets: Any) -> Any:
+        """The log-probability of the token that stood at a place of each masked text."""
+        import torch
+
+        ids, targets = hidden.to(self._device), targets.to(self._device)
         with torch.inference_mode():
-            logits = masked_logits(self._model, self._tokenizer, self._device, texts, places)
-            values = logits.float().log_softmax(-1).gather(-1, targets[:, None])[:, 0]
-        return [float(value) for value in values.tolist()]
-
-
-class _MaskedText(NamedTuple):
-    """A text in which the token of a place is masked, and the token that stood there."""
-
-    request_id: str
-    place: int
-    token_ids: Sequence[int]
-    target: int
+            logits = logits_at(self._model, range(len(ids)), places, input_ids=ids).float()
+            return logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(-1)
 
 
 def _sum_places(request: ScoreRequest, logprobs: Mapping[int, float]) -> Scored:

@@ -121,7 +121,9 @@ def test_scores_any_order_within_a_group_gives_the_same_numbers(
 
 
 class Passes:
-    """A model that notes the shape of what it is given."""
+    """A model that notes the shape of what it is given; its precision is unknown."""
+
+    dtype: Any = None
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -148,8 +150,8 @@ def test_scores_shared_tokens_are_run_once(passes: Passes) -> None:
     begin = list(range(1, 21))
     tails = [[30], [31], [32, 33], [34, 35]]
     scores = Likelihood(passes).scores([ScoreRequest("x", begin + t, "g", (0, 0)) for t in tails])
-    assert [score.n_cached_tokens for score in scores] == [0, 19, 19, 19]
-    assert passes.shapes == [(1, 19), (4, 2)]
+    assert [score.n_cached_tokens for score in scores] == [0, 20, 20, 20]
+    assert passes.shapes == [(1, 20), (4, 1)]
 
 
 def test_scores_text_alone_takes_one_pass(passes: Passes) -> None:
@@ -167,9 +169,22 @@ def test_scores_no_pass_is_wider_than_a_batch(
     assert all(shape.numel() <= limit for shape in passes.shapes)
 
 
-def test_scores_requests_are_taken_group_by_group(model: Any) -> None:
+def test_scores_shared_tokens_of_groups_are_run_once_in_float32(model: Any) -> None:
+    passes = Passes(model)
+    passes.dtype = torch.float32
+    starts = [[1, *range(20, 30)], [2, *range(20, 30)]]
+    texts = [[*start, end] for end in (31, 32, 33) for start in starts]
+    requests = [ScoreRequest(f"{n}", text, f"{n}", (0, 0)) for n, text in enumerate(texts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batched_lm, "_PASS_TOKENS", 4)
+        scores = by_id(Likelihood(passes).scores(requests))
+    assert passes.shapes == [(1, 11), (1, 11)]
+    check(scores, [plain(model, request) for request in requests])
+
+
+def test_scores_requests_are_taken_group_by_group_in_less_precision(passes: Passes) -> None:
     requests = iter([ScoreRequest(f"{i}", [3, i], f"{i // 3}", (0, 0)) for i in range(1, 12)])
-    next(Likelihood(model).scores(requests))
+    next(Likelihood(passes).scores(requests))
     assert [request.request_id for request in requests] == [str(i) for i in range(4, 12)]
 
 
