@@ -6,7 +6,6 @@ answer space of its relation is the table `answer_spaces`.
 Source: BEAR (Wiland, Ploner and Akbik 2024), section 3; the files of lm-pub-quiz/BEAR.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -18,6 +17,7 @@ from factsweep.operators.datasets.facts import (
     Facts,
     Relations,
     check_facts,
+    manual_templates,
     number_templates,
     relation_table,
 )
@@ -63,15 +63,9 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         cardinality = "1:1" if len(set(labels)) == len(labels) else "1:N"
         groups += [(name, f"cardinality={cardinality}")]
         groups += [(name, f"domain={name_}") for name_ in domains.get(name, {}).get("domains", ())]
-    texts_of = pl.DataFrame(templates, {"relation_id": pl.String, "text": pl.String}, orient="row")
-    numbered = number_templates(
-        texts_of.with_columns(
-            origin=pl.lit("manual"), group=pl.int_range(pl.len()).over("relation_id")
-        )
-    )
     facts = Facts(
         relation_table(names, relation_labels),
-        numbered,
+        number_templates(manual_templates(templates)),
         pl.DataFrame(pairs, empty("pairs").schema, orient="row"),
     )
     extra_tables = {
@@ -120,9 +114,3 @@ def _instances(
 
 def _labels(pairs: Sequence[tuple[Any, ...]]) -> list[str]:
     return [objects[0]["labels"][0] for *_, objects, _split in pairs]
-
-
-def columns_of(files: Mapping[str, str]) -> Sequence[str]:
-    """The fields of the first instance."""
-    paths = (path for path in sorted(files) if path.endswith(".jsonl"))
-    return list(json.loads(files[next(paths)].partition("\n")[0]))

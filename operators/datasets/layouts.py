@@ -9,9 +9,9 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -181,27 +181,55 @@ def warn_of_joined_cells(rows: pl.LazyFrame, option: str, separator: str | None)
 stands; --separator '|' splits such cells."]
     """
     rows = rows.rename(match_columns(rows.collect_schema().names()))
+    joined = find_joined_cells(rows, (*_OBJECT_IDS, *_ALIASES), separator)
+    mark = {"/": " / "}.get(joined[0].sign, joined[0].sign) if joined else ""
+    return describe_joined_cells(joined, f"{option}{mark!r} splits such cells")
+
+
+class JoinedCell(NamedTuple):
+    """A cell that seems to hold several texts, and the sign between them."""
+
+    row: int
+    column: str
+    cell: str
+    sign: str
+
+    @property
+    def as_list(self) -> str:
+        """The texts as a list of JSON."""
+        return json.dumps(_parts(self.cell, self.sign), ensure_ascii=False)
+
+
+def find_joined_cells(
+    rows: pl.LazyFrame, columns: Iterable[str], separator: str | None = None
+) -> list[JoinedCell]:
+    """The cells of columns of texts that seem to hold several; each text once."""
     schema = rows.collect_schema()
-    names = [name for name in (*_OBJECT_IDS, *_ALIASES) if schema.get(name) == pl.String]
+    names = [name for name in columns if schema.get(name) == pl.String]
     if not names:
         return []
     cells = rows.select(names).with_row_index("row").unpivot(names, index="row").drop_nulls("value")
     cells = cells.filter(pl.col("value").str.contains("[;|；]| / "))
     cells = cells.unique(["variable", "value"], keep="first", maintain_order=True).sort("row")
-    joined = [
-        (row, name, cell, sign[1])
+    return [
+        JoinedCell(row, name, cell, sign[1])
         for row, name, cell in cells.collect().iter_rows()
         if (sign := _SIGN.search(cell)) and not is_list_text(cell)
         if separator is None or separator not in cell
     ]
+
+
+def describe_joined_cells(
+    joined: Sequence[JoinedCell], fix: str, noun: str = "answer"
+) -> list[str]:
+    """A sentence on such cells, the first of them named; none where there are none."""
     if not joined:
         return []
-    first = ", ".join(f"row {row}: {name} {cell[:80]!r}" for row, name, cell, _ in joined[:_SHOWN])
+    first = ", ".join(f"row {c.row}: {c.column} {c.cell[:80]!r}" for c in joined[:_SHOWN])
     seem, are = ("seems", "is") if len(joined) == 1 else ("seem", "each is")
-    mark = " / " if joined[0][3] == "/" else joined[0][3]
     return [
-        f"{count(len(joined), 'cell')} {seem} to hold several answers ({first}), and {are} one "
-        f"answer as it stands; {option}{mark!r} splits such cells."
+        f"{count(len(joined), 'cell')} {seem} to hold several {noun}s ({first}), and {are} one "
+        f"{noun} as it stands; {fix}."
     ]
 
 

@@ -14,7 +14,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, Relations, check_facts, relation_table
-from factsweep.operators.datasets.layouts import is_list_text, parse_list
+from factsweep.operators.datasets.layouts import (
+    describe_joined_cells,
+    find_joined_cells,
+    is_list_text,
+    parse_list,
+)
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -122,6 +127,20 @@ def read_questions(tables: Mapping[str, pl.DataFrame]) -> list[Question]:
         InputError: as `facts_from_tables`.
     """
     return list(_without_repetitions(_questions(tables)))
+
+
+def warn_of_joined_cells(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:
+    """A sentence for each table and kind of cell that seems to hold several texts, and no list."""
+    kinds = {"answer": ("answers", "aliases"), "wording": ("wordings",)}
+    for table_name, table in tables.items():
+        rows = _unfold(table)
+        columns = match_columns(rows.columns)
+        for noun, names in kinds.items():
+            own_columns = [columns[name] for name in names if name in columns]
+            joined = find_joined_cells(rows.lazy(), own_columns)
+            fix = f"write a list, such as {joined[0].as_list}" if joined else ""
+            for sentence in describe_joined_cells(joined, fix, noun):
+                yield f"{table_name}: {sentence}"
 
 
 def _table(name: str, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:

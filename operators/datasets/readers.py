@@ -94,10 +94,14 @@ class Reader:
     guess_columns: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {}
 
 
-def _kamel_columns(texts: Mapping[str, str]) -> Sequence[str]:
-    """The fields of the first test query: the other splits show less."""
-    rows = (text for name, text in sorted(texts.items()) if name.endswith("test.jsonl"))
-    return list(json.loads(next(rows, "{}").partition("\n")[0]))
+def _fields_of(suffix: str) -> Callable[[Mapping[str, str]], Sequence[str]]:
+    """The fields of the first row of the first file that ends so."""
+
+    def fields(texts: Mapping[str, str]) -> Sequence[str]:
+        rows = (text for name, text in sorted(texts.items()) if name.endswith(suffix))
+        return list(json.loads(next(rows, "{}").partition("\n")[0]))
+
+    return fields
 
 
 def _columns_of(name: str) -> Callable[[Mapping[str, pl.DataFrame]], Sequence[str]]:
@@ -123,7 +127,7 @@ READERS: Mapping[str, Reader] = {
     "kamel": Reader(
         content="texts",
         facts=kamel.facts_from_files,
-        columns=_kamel_columns,
+        columns=_fields_of("test.jsonl"),  # the other splits show less
         figures=lambda _, facts: {
             **kamel.counts(facts),
             "test_labels_told_apart": kamel.find_marked_labels(
@@ -159,7 +163,7 @@ READERS: Mapping[str, Reader] = {
     "bear": Reader(
         content="texts",
         facts=bear.facts_from_files,
-        columns=bear.columns_of,
+        columns=_fields_of(".jsonl"),
     ),
     "questions": Reader(
         content="files",

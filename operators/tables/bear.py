@@ -8,10 +8,10 @@ from factsweep.operators.metrics.bear import METRICS
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import pivot
-from factsweep.operators.tables.shared.numbers import DASH, SHARE
+from factsweep.operators.tables.shared.numbers import SHARE, shares_interval
 
 HEADINGS = headings(METRICS)
-_INTERVAL = "95 % interval"
+_INTERVAL = shares_interval("95 % interval")
 _TEXT = SHARE.column_with_dashes(pl.col("value"))
 
 
@@ -26,8 +26,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
         ]
     ).with_columns(text=_TEXT)
     of_score = overall.filter(metric="bear_score")
-    interval = SHARE.interval().fill_null(DASH).alias(_INTERVAL)
-    counts = of_score.select(*SETTING, interval, instances="n", failed="n_failed")
+    counts = of_score.select(*SETTING, _INTERVAL, instances="n", failed="n_failed")
     names = by_template["slice"].unique(maintain_order=True)
     headings_in_order = [*HEADINGS.values(), *(name.replace("=", " ") for name in names)]
     table = pivot.pivot(cells.drop_nulls("heading"), SETTING, headings_in_order)
@@ -37,9 +36,8 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
 def by_relation(metrics: pl.DataFrame, labels: Mapping[str, str]) -> pl.DataFrame:
     """One row per relation, the best first: BEAR score and its interval."""
     rows = pivot.select_relations(metrics, labels).filter(metric="bear_score")
-    interval = SHARE.interval().fill_null(DASH).alias(_INTERVAL)
     name = HEADINGS["bear_score"]
-    table = rows.select(*SETTING, "ID", "Label", _TEXT.alias(name), interval, instances="n")
+    table = rows.select(*SETTING, "ID", "Label", _TEXT.alias(name), _INTERVAL, instances="n")
     return pivot.sort_relations(table, SETTING, rows, best_first=True)
 
 
@@ -48,9 +46,8 @@ def by_group(metrics: pl.DataFrame) -> pl.DataFrame:
     rows = metrics.filter(
         pl.col("slice").str.contains("^(domain|cardinality)="), metric="bear_score"
     )
-    interval = SHARE.interval().fill_null(DASH).alias(_INTERVAL)
     name = HEADINGS["bear_score"]
-    columns = (*SETTING, _TEXT.alias(name), interval)
+    columns = (*SETTING, _TEXT.alias(name), _INTERVAL)
     return rows.select(pl.col("slice").alias("group"), *columns, instances="n")
 
 

@@ -40,6 +40,7 @@ from factsweep.operators.tables.shared.numbers import (
     interval_as_printed,
     number,
     numbers_of,
+    shares_interval,
 )
 from factsweep.operators.tables.shared.pivot import Answers, ModelSetting
 
@@ -54,7 +55,7 @@ def headline(metrics: pl.DataFrame) -> pl.DataFrame:
     overall = metrics.filter(pl.col("slice").is_null(), ~pivot.is_kind())
     text = pl.concat_str(as_printed("value", numbers=_NUMBERS), pivot.spread(overall, SHARE))
     counts = overall.filter(metric=ACC_AT_1.name).select(
-        *SETTING, SHARE.interval().fill_null(DASH).alias(_INTERVAL), prompts="n", failed="n_failed"
+        *SETTING, shares_interval(_INTERVAL), prompts="n", failed="n_failed"
     )
     scope = _scope(pl.col("setting"), pl.col("variant"))
     table = pivot.join_columns(_table(overall, SETTING, text).with_columns(scope), counts, SETTING)
@@ -68,7 +69,7 @@ def parts(metrics: pl.DataFrame) -> pl.DataFrame:
     rows = metrics.filter(pl.col("slice").str.contains("^(popularity|sample)="))
     rows = rows.rename({"slice": "part", "n": "prompts"})
     keys = [*SETTING, "part"]
-    interval = SHARE.interval().fill_null(DASH).alias(f"Acc@1, {_INTERVAL}")
+    interval = shares_interval(f"Acc@1, {_INTERVAL}")
     intervals = rows.filter(metric=ACC_AT_1.name).select(*keys, interval)
     table = _table(rows, [*keys, "prompts"], as_printed("value", numbers=_NUMBERS))
     return pivot.join_columns(table, intervals, keys)

@@ -7,7 +7,7 @@ from factsweep.operators.metrics.kamel import METRICS as KAMEL
 from factsweep.operators.metrics.probelm import METRICS as PROBELM
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.tables.formats import markdown
-from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent
+from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, percent, shares_interval
 from factsweep.operators.tables.shared.pivot import join_names
 
 _HEADINGS = headings((*BELIEF, *KAMEL, *PROBELM))
@@ -54,7 +54,7 @@ def estimates_table(estimates: pl.DataFrame, *, whose: bool = False) -> pl.DataF
         pl.col("metric").replace(_HEADINGS),
         SHARE.column_with_dashes(pl.col("value")).alias("estimate"),
         full.fill_null(DASH).alias("all prompts would give"),
-        SHARE.interval().fill_null(DASH).alias("other facts would give"),
+        shares_interval("other facts would give"),
         _PERCENT.column(pl.col("share")).alias("of the prompts"),
         COUNT.column(pl.col("n")).alias("prompts"),
         COUNT.column_with_dashes(pl.col("n_effective").round()).alias("worth prompts"),

@@ -13,7 +13,7 @@ from factsweep.operators.metrics.pass_at_k import METRICS as PASS
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING
 from factsweep.operators.tables.shared import pivot
-from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE
+from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE, shares_interval
 
 SHOWN = (*METRICS, *PASS, *AGREEMENT, *BELIEF, CUT_SHARE, FLIP_RATE)
 HEADINGS = headings(SHOWN)
@@ -73,7 +73,7 @@ def _table(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     text = pl.concat_str(SHARE.column_with_dashes(pl.col("value")), pivot.spread(rows, SHARE))
     heading = pl.col("metric").replace_strict(HEADINGS, default=None)
     cells = rows.with_columns(text=text, heading=heading)
-    interval = SHARE.interval().fill_null(DASH).alias(_INTERVAL)
+    interval = shares_interval(_INTERVAL)
     of_correct = rows.filter(metric="correct")
     counts = of_correct.select(*keys, interval, prompts="n", failed="n_failed")
     table = pivot.join_columns(pivot.pivot(cells, keys, HEADINGS.values()), counts, keys)

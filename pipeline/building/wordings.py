@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import polars as pl
+
 from factsweep.operators.construction.paraphrase import candidates
 from factsweep.operators.construction.set_card import Origin
 from factsweep.operators.construction.wordings import (
@@ -13,7 +15,7 @@ from factsweep.operators.construction.wordings import (
     is_repetition,
     wording_prompt,
 )
-from factsweep.operators.datasets.questions import Question, read_questions
+from factsweep.operators.datasets.questions import Question, read_questions, warn_of_joined_cells
 from factsweep.operators.errors import InputError
 from factsweep.operators.matching.graders import Contains
 from factsweep.operators.matching.normalise import BLANK, Normaliser
@@ -43,7 +45,9 @@ def build_wordings(
     """
     if out.suffix != ".jsonl" or out.exists():
         raise InputError(f"--out {out} must be a new file with the suffix .jsonl; name another.")
-    questions = _read(path)
+    tables = _read(path)
+    yield from warn_of_joined_cells(tables)
+    questions = read_questions(tables)
     pipeline = BLANK if language == "en" else f"{BLANK}-{language}"
     grader = Contains(Normaliser(pipeline), language)
     answers_path = out.with_suffix(".asked.jsonl")
@@ -77,14 +81,14 @@ def build_wordings(
         yield f"  {count(n_short, 'question')} with fewer than {model.n} further wordings; {fix}"
 
 
-def _read(path: Path) -> list[Question]:
+def _read(path: Path) -> dict[str, pl.DataFrame]:
     name, place = (OWN_QUESTIONS, str(path)) if path.exists() else (str(path), None)
     if place is None and name not in catalog.names():
         raise InputError(f"{path} is no file, no folder and no set of the catalog; correct it.")
     entry = catalog.entry(name)
     if entry.reader != OWN_QUESTIONS:
         raise InputError(f"{name} is no set of questions; wordings are of questions only.")
-    return read_questions(catalog.content_of(entry, catalog.files(entry, place)))
+    return dict(catalog.content_of(entry, catalog.files(entry, place)))
 
 
 def _extend(

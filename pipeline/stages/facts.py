@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from factsweep.operators.datasets import layouts, object_types
+from factsweep.operators.datasets import layouts, object_types, questions
 from factsweep.operators.datasets.facts import (
     Facts,
     Slice,
@@ -28,6 +28,7 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import GENERATE
 from factsweep.operators.wording import count, join_list
+from factsweep.pipeline.config.folders import OWN_QUESTIONS
 from factsweep.pipeline.config.run import Benchmark, Decoding, Run
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.inputs.catalog import Entry
@@ -264,6 +265,9 @@ def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]
     if columns := catalog.renamed_columns(entry, benchmark.path):
         names = join_list(f"{column} as {name}" for column, name in columns.items())
         yield f"{benchmark.path}: columns are read by what they seem to be, {names}."
+    if entry.reader == OWN_QUESTIONS:
+        tables = catalog.content_of(entry, catalog.files(entry, benchmark.path))
+        yield from questions.warn_of_joined_cells(tables)
     if benchmark.types == "names":
         return
     facts = read(benchmark)

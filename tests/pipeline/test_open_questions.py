@@ -10,6 +10,7 @@ import pytest
 from factsweep.operators.errors import InputError
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import Part
+from factsweep.pipeline.cli import main
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.runs.run import score
@@ -157,6 +158,21 @@ def test_open_questions_refusals_are_those_of_the_language(
     (own / "refusals").mkdir()
     (own / "refusals" / "fi.yaml").write_text('["en tiedä"]')
     assert settings("benchmark.language=fi").matching.refusals == ("en tiedä",)
+
+
+def test_open_questions_with_joined_answers_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "joined.csv"
+    path.write_text(
+        "question,answer,aliases,wordings\nWho?,Bo,,Which one?|Who is it?\n"
+        'Where?,"Paris; Paris, France",A | B,\nWhen?,AC/DC,"[""x; y""]",\n'
+    )
+    assert main(["plan", f"benchmark.path={path}", "decoding.engine=fake"]) == 0
+    printed = " ".join(capsys.readouterr())
+    assert "joined.csv: 2 cells seem to hold several answers (row 1: answer 'Paris; P" in printed
+    assert 'write a list, such as ["Paris", "Paris, France"].' in printed
+    assert "1 cell seems to hold several wordings (row 0: wordings 'Which one?|Who" in printed
 
 
 def test_open_questions_with_other_answers_are_refused(

@@ -157,6 +157,11 @@ def as_printed(
     return pl.struct("metric", number=name).map_elements(text, return_dtype=pl.String)
 
 
+def shares_interval(heading: str) -> pl.Expr:
+    """The columns ci_low and ci_high of a share as one text under a heading; a dash for null."""
+    return SHARE.interval().fill_null(DASH).alias(heading)
+
+
 def interval_as_printed(numbers: Mapping[str, Number] = _NO_NUMBERS) -> pl.Expr:
     """The columns ci_low and ci_high in brackets, as the `metric` is printed; empty for null.
 
