@@ -40,6 +40,7 @@ SELDOM = {
     "bench_tail.py",
 }
 LONG = {
+    "bench_bear.py": "it scores BEAR's sentences, which do not ship, with real models",
     "bench_decode.py": "it decodes thousands of prompts in six ways with a real model",
     "bench_endpoint.py": "it starts a server with a real model, and asks it thousands of prompts",
     "bench_logprobs.py": "it answers hundreds of prompts with a real model, many times",
