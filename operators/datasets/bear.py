@@ -17,7 +17,6 @@ from factsweep.operators.datasets.facts import (
     Facts,
     Relations,
     check_facts,
-    manual_templates,
     number_templates,
     relation_table,
 )
@@ -63,9 +62,15 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         cardinality = "1:1" if len(set(labels)) == len(labels) else "1:N"
         groups += [(name, f"cardinality={cardinality}")]
         groups += [(name, f"domain={name_}") for name_ in domains.get(name, {}).get("domains", ())]
+    texts_of = pl.DataFrame(templates, {"relation_id": pl.String, "text": pl.String}, orient="row")
+    numbered = number_templates(  # not `manual_templates`: one of BEAR's stands twice
+        texts_of.with_columns(
+            origin=pl.lit("manual"), group=pl.int_range(pl.len()).over("relation_id")
+        )
+    )
     facts = Facts(
         relation_table(names, relation_labels),
-        number_templates(manual_templates(templates)),
+        numbered,
         pl.DataFrame(pairs, empty("pairs").schema, orient="row"),
     )
     extra_tables = {
