@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from factsweep.operators.errors import CostLimitError, DecodingError, InputError
+from factsweep.operators.errors import CostLimitError, DecodingError, InputError, UnavailableError
 from factsweep.operators.matching.answer_span import add_spans
 from factsweep.operators.matching.verdicts import VERDICTS, add_judged_text
 from factsweep.operators.prompts.judge import JudgePrompt
@@ -217,7 +217,7 @@ def _ask(run: Run) -> str:
     """
     try:
         measure_run(run, compute)
-    except (DecodingError, CostLimitError) as error:
+    except (DecodingError, CostLimitError, UnavailableError) as error:
         raise InputError(f"the judge {run.model.name}: {error}") from error
     return build_plan(run).branches[0].metrics.folder
 

@@ -355,6 +355,32 @@ def test_judge_behind_a_server_that_lies_and_hangs_up_loses_nothing_and_costs_no
     assert cost.filter(stage="judge:served")["spent"].to_list() == ["404.0000"]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_ray", "plain")
+def test_judge_that_stalls_or_cannot_be_reached_is_refused_and_loses_nothing(
+    judged: Callable[..., Any], places: list[str], tmp_path: Path
+) -> None:
+    def answer(request: dict[str, Any]) -> Said:
+        reply = next(reply for part, reply in REPLIES.items() if part in said_of(request))
+        return 200, completion(reply)
+
+    judged(answers())
+    record = (tmp_path / "results/run/run.json").read_bytes()
+    with serving(answer) as server:
+        server.pause_s = 60.0
+        overrides = served(server, places)
+        with pytest.raises(InputError, match=naming("served", server.url)) as stalled:
+            judge("run", overrides)
+        server.pause_s = 0.0
+    with pytest.raises(InputError, match=naming("served", server.url)) as unreachable:
+        judge("run", overrides)
+    assert (stalled.value.exit_code, unreachable.value.exit_code) == (2, 2)
+    assert (tmp_path / "results/run/run.json").read_bytes() == record
+    with serving(answer) as server:
+        sentence = judge("run", served(server, places)).sentence
+    assert sentence == "judge served: 4 answers, 0 without a verdict"
+
+
 @pytest.mark.faults
 def test_judge_that_is_killed_asks_nothing_again_that_was_published(
     judged: Callable[..., Any], places: list[str], tmp_path: Path
