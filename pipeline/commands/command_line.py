@@ -56,8 +56,8 @@ exit codes:
   2    bad input, explained in one sentence
   3    a regression, of nightly and compare --gate
   4    not enough evidence, of the same
-  75   the store, or the model's server, does not answer for now: run again later; Slurm and
-       KubeRay do
+  75   the store, or the model's server, does not answer for now: run again
+       later; Slurm and KubeRay do
   130  stopped by Ctrl-C or SIGTERM; the next run resumes
 
 completion, in ~/.bashrc or ~/.zshrc:

@@ -169,7 +169,10 @@ def _add_report(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ],
     )
     export.take("run_name", about="RUN_NAME is the name of a folder of results.", run=_export)
-    export.add_argument("--format", help="default csv", choices=_FORMATS, default="csv")
+    about_formats = f"{', '.join(_FORMATS)}; default csv (docs/exports.md)"
+    export.add_argument(
+        "--format", help=about_formats, choices=_FORMATS, default="csv", metavar="FORMAT"
+    )
     export.add_argument(
         "--out", help="a folder; default results/RUN_NAME/export (mlflow: $MLFLOW_TRACKING_URI)"
     )
