@@ -180,7 +180,7 @@ class Parser(argparse.ArgumentParser):
             choices = list(map(str, action.choices))
             similar = suggestion(str(value), choices).strip().removeprefix("Did you mean ")
             hint = f"(did you mean {similar})" if similar else f"among {join_list(choices)}"
-            name = action.metavar or action.dest
+            name = action.dest if action.option_strings else action.metavar or action.dest
             raise argparse.ArgumentError(None, f"there is no {name} {value!r} {hint}")
 
 
