@@ -347,7 +347,7 @@ SETTINGS = {
     "kamel": FewShot(5, as_="turns"),
     "prefer": Distractors("random"),
     "qa": OpenQuestion("random", 4, as_="turns"),
-    "judge": JudgePrompt("random", 4, as_="turns", instruct="I", reminder="R", again=True),
+    "judge": JudgePrompt("random", 4, as_="turns", instruct="I", reminder="R", with_reminder=True),
     "bear": AnswerSpace(),
 }
 
