@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -112,23 +113,17 @@ def _add_verdicts(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
     Several judges have a majority, which is a grader of its own.
     """
-    ids = add_judged_text(rows, facts.pairs).select("judged_id") if facts.verdicts else None
-    states = {
-        f"{JUDGE}{name}": ids.join(verdicts, on="judged_id", how="left", maintain_order="left")[
-            "state"
-        ]
-        for name, verdicts in facts.verdicts.items()
-        if ids is not None
-    }
-    if len(states) > 1:
-        votes = map(find_majority, zip(*states.values(), strict=True))
-        states[MAJORITY] = pl.Series(votes, dtype=pl.String)
-    no_rows = rows.clear().with_columns(
-        grader=pl.lit("").cast(pl.String), state=pl.lit("").cast(pl.String)
-    )
-    return pl.concat(
-        [no_rows, *(rows.with_columns(grader=pl.lit(n), state=s) for n, s in states.items())]
-    )
+    empty_text = pl.lit(None, pl.String)
+    tables = [rows.clear().with_columns(grader=empty_text, state=empty_text)]
+    if facts.verdicts:
+        ids = add_judged_text(rows, facts.pairs).select("judged_id")
+        join = partial(ids.join, on="judged_id", how="left", maintain_order="left")
+        states = {f"{JUDGE}{name}": join(v)["state"] for name, v in facts.verdicts.items()}
+        if len(states) > 1:
+            votes = map(find_majority, zip(*states.values(), strict=True))
+            states[MAJORITY] = pl.Series(votes, dtype=pl.String)
+        tables += [rows.with_columns(grader=pl.lit(n), state=s) for n, s in states.items()]
+    return pl.concat(tables)
 
 
 def _count_judged_samples(judged: pl.DataFrame) -> pl.DataFrame:

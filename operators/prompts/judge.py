@@ -57,5 +57,4 @@ class JudgePrompt(Setting):
     @property
     def instruction(self) -> str:
         """The lines above every answer."""
-        lines = (self.instruct, self.reminder if self.with_reminder else None)
-        return "".join(f"{line.strip()}\n" for line in lines if line)
+        return "".join(f"{line.strip()}\n" for line in (self.instruct, self.reminder) if line)

@@ -11,6 +11,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -78,7 +79,8 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
         if with_reminder:
             replies = _read_replies(store, folders).filter(pl.col("state").is_null())
             texts_to_ask = texts.join(replies, on="judged_id", how="semi", maintain_order="left")
-        folders += map(_ask, list(_find_runs(overrides, texts_to_ask, with_reminder=with_reminder)))
+        runs = _find_runs(base, overrides, texts_to_ask, with_reminder=with_reminder)
+        folders += map(_ask, list(runs))
     verdicts = _read_replies(store, folders).drop_nulls("state")
     unjudged = texts.join(verdicts, on="judged_id", how="anti")
     if unjudged.height == texts.height:
@@ -144,13 +146,14 @@ def _read_answers(branch: PastBranch, relation_id: str) -> pl.DataFrame:
 
 
 def _find_runs(
-    overrides: Sequence[str], texts: pl.DataFrame, *, with_reminder: bool
+    base: Run, overrides: Sequence[str], texts: pl.DataFrame, *, with_reminder: bool
 ) -> Iterator[Run]:
     """The runs that have the verdicts on some answers: earlier ones, and one over all others.
 
     An earlier run counts if it is complete, or asks for nothing but these answers.
     """
-    base = _load(overrides)
+    load_over = partial(_load_over, base.results, overrides, with_reminder=with_reminder)
+    words = _read_words(base)
     folder = f"{'fake-' * (base.decoding.engine == 'fake')}judge-{base.model.name}"
     check_run(folder)
     store, missing_ids = Store(base.results), {*texts["judged_id"]}
@@ -160,19 +163,19 @@ def _find_runs(
         table = store.get(f"{folder}/{name}/{_TABLE}")
         rows = pl.read_ndjson(io.BytesIO(table))
         ids = {*rows["id"]}
-        if missing_ids.isdisjoint(ids) or rows["answers"][0].to_list() != _read_words(base):
+        if missing_ids.isdisjoint(ids) or rows["answers"][0].to_list() != words:
             continue
-        run = _load_over(overrides, f"{folder}/{name}", table, with_reminder=with_reminder)
+        run = load_over(f"{folder}/{name}", table)
         if ids <= missing_ids or build_plan(run).is_complete():
             missing_ids -= ids
             yield run
     rows = texts.filter(pl.col("judged_id").is_in(missing_ids))
     if not rows.is_empty():
-        table = _write_table(rows, base)
+        table = _write_table(rows, words)
         digest = hashlib.sha256(table).hexdigest()[:12]
         name = f"{folder}/{digest}{_AGAIN * with_reminder}"
         store.put(f"{name}/{_TABLE}", table)
-        yield _load_over(overrides, name, table, with_reminder=with_reminder)
+        yield load_over(name, table)
 
 
 def _read_words(base: Run) -> list[str]:
@@ -182,22 +185,23 @@ def _read_words(base: Run) -> list[str]:
     return setting.verdicts
 
 
-def _write_table(texts: pl.DataFrame, base: Run) -> bytes:
+def _write_table(texts: pl.DataFrame, words: Sequence[str]) -> bytes:
     """The answers to judge as a table of questions, whose answers are the words of the judge."""
     rows = texts.select(
         id="judged_id",
         relation="relation_id",
         question="judged_text",
-        answers=pl.lit(_read_words(base), pl.List(pl.String)),
+        answers=pl.lit(words, pl.List(pl.String)),
     )
     return rows.write_ndjson().encode()
 
 
-def _load_over(overrides: Sequence[str], name: str, table: bytes, *, with_reminder: bool) -> Run:
+def _load_over(
+    results: str, overrides: Sequence[str], name: str, table: bytes, *, with_reminder: bool
+) -> Run:
     """The run of a judge over a table, which is in the folder of its results."""
-    base = _load(overrides)
-    path = Path(below(base.results, f"{name}/{_TABLE}"))
-    if is_url(base.results):  # a run reads files
+    path = Path(below(results, f"{name}/{_TABLE}"))
+    if is_url(results):  # a run reads files
         path = home() / name / _TABLE
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(table)
