@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
+from factsweep.operators.metrics.open_questions import STATES
 from factsweep.operators.metrics.shared.bootstrap import (
     FloatArray,
     estimate,
@@ -34,7 +35,6 @@ ALPHA = Metric(
     (-1, 1),
 )
 METRICS = (KAPPA, ALPHA)
-STATES = ("correct", "incorrect", "not_attempted")
 CONFUSION = columns("confusion", *SETTING)
 
 
@@ -98,15 +98,14 @@ def agreement(
     if verdicts.is_empty():
         return table(rows)
     independent = [name for name in graders if name != derived]
-    for metric, compared in (
-        *((KAPPA, pair) for pair in combinations(graders, 2)),
-        (ALPHA, independent),
+    for metric, compared, count_states, value in (
+        *((KAPPA, pair, _count_pairs, kappa) for pair in combinations(graders, 2)),
+        (ALPHA, independent, _count_coincidences, alpha),
     ):
-        of_answers, value = _MEASURES[metric.name]
         sums, degrees = np.zeros((n_rounds + 1, len(STATES) ** 2)), 0
         for relation_id, answers in relations(verdicts, "pair_id"):
             starts = np.flatnonzero(answers["pair_id"].rle_id().diff().fill_null(1))
-            matrix = np.add.reduceat(of_answers(_indicators(answers.select(compared))), starts)
+            matrix = np.add.reduceat(count_states(_indicators(answers.select(compared))), starts)
             sums += resampled_sums(matrix, seed, relation_id, n_rounds)
             degrees += len(starts) - 1
         n_verdicts = pl.sum_horizontal(pl.col(compared).is_not_null())
@@ -138,6 +137,3 @@ def _count_coincidences(indicators: FloatArray) -> FloatArray:
     pairs: FloatArray = np.einsum("ai,aj->aij", weighted, counts)
     pairs -= np.einsum("ai,ij->aij", weighted, np.eye(len(STATES)))  # a verdict with itself
     return np.reshape(pairs, (len(counts), -1))
-
-
-_MEASURES = {"kappa": (_count_pairs, kappa), "alpha": (_count_coincidences, alpha)}
