@@ -21,8 +21,10 @@ from factsweep.operators.metrics import pass_at_k
 from factsweep.operators.metrics.belief import belief
 from factsweep.operators.metrics.belief.analyses import ESTIMATED, Analysis, analyses
 from factsweep.operators.metrics.belief.answers import DRAWS, By, CondensedAnswers
-from factsweep.operators.metrics.belief.calibration import confidence, ovconf_by_length
+from factsweep.operators.metrics.belief.calibration import ECE, confidence, ovconf_by_length
 from factsweep.operators.metrics.belief.confidence_kinds import (
+    CLUSTERS,
+    SAMPLES,
     bins_by_kind,
     by_kind,
     confidence_differences,
@@ -177,20 +179,20 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
 def _confidences_of_both(
     first: method.Tables, second: method.Tables
 ) -> Iterator[tuple[str, pl.DataFrame, pl.DataFrame]]:
-    """The variant of each kind of confidence that both runs have, and its rows in each."""
+    """Each kind of confidence that both runs have, and its rows in each."""
     runs = []
     for tables in (first, second):
         confidences = tables.get("confidences", empty("confidences"))
         runs.append(by_kind(tables["calibration"], confidences))
     for kind, rows in runs[0].items():
         if kind in runs[1]:
-            yield variant_of(kind) or "", rows, runs[1][kind]
+            yield kind, rows, runs[1][kind]
 
 
-def _named(rows: pl.DataFrame, variant: str) -> pl.DataFrame:
-    """The rows of a comparison, their metric with its variant."""
-    name = pl.concat_str("metric", pl.lit(variant), separator=" ").str.strip_chars_end()
-    return rows.with_columns(metric=name)
+def _named(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """The rows of a comparison, their metric with the variant of a kind of confidence."""
+    variant = pl.lit(variant_of(kind), pl.String)
+    return rows.with_columns(pl.concat_str("metric", variant, separator=" ", ignore_nulls=True))
 
 
 def _compare_confidences(
@@ -198,10 +200,11 @@ def _compare_confidences(
 ) -> pl.DataFrame:
     """The metrics that order the prompts by confidence, for each kind that both runs have."""
     parts = [COMPARISON.to_frame()]
-    for variant, *runs in _confidences_of_both(first, second):
+    for kind, *runs in _confidences_of_both(first, second):
         rows = compare_ranked(*runs, seed=0, n_rounds=n_rounds, unit=unit_of(*runs))
-        is_order = pl.lit("entropy" in variant) & (pl.col("metric") == "ece")
-        parts.append(_named(rows.filter(~is_order), variant))
+        if kind in CLUSTERS:
+            rows = rows.filter(pl.col("metric") != ECE.name)
+        parts.append(_named(rows, kind))
     return pl.concat(parts)
 
 
@@ -210,10 +213,10 @@ def _compare_terms(
 ) -> pl.DataFrame:
     """The terms of the answers, and of the confidences of each kind that both runs have."""
     parts = [matched_terms(first, second, unit, robust_share, by=by)]
-    for variant, *runs in _confidences_of_both(first, second):
-        if variant and "entropy" not in variant:
+    for kind, *runs in _confidences_of_both(first, second):
+        if kind not in (SAMPLES, *CLUSTERS):
             terms = paired_calibration_terms(*runs, unit=unit_of(*runs))
-            parts.append(_named(terms, variant))
+            parts.append(_named(terms, kind))
     return pl.concat(parts)
 
 
