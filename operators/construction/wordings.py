@@ -55,13 +55,13 @@ def find_flaws(proposals: Sequence[tuple[Question, str]], grader: Contains) -> l
     """
     questions = {question.place: question for question, _ in proposals}
     gold = {place: question.answers for place, question in questions.items()}
-    asked = pl.DataFrame(
+    originals = pl.DataFrame(
         {"pair_id": [*questions], "span": [q.wordings[0] for q in questions.values()]}
     )
     texts = [(question.place, text) for question, text in proposals]
-    written = pl.DataFrame(texts, asked.schema, orient="row")
-    names_answer = dict(zip(questions, grader.grade(asked, gold), strict=True))
-    is_named = grader.grade(written, gold)
+    wordings = pl.DataFrame(texts, originals.schema, orient="row")
+    names_answer = dict(zip(questions, grader.grade(originals, gold), strict=True))
+    is_named = grader.grade(wordings, gold)
     return [
         _find_flaw(question, text, grader.language)
         or (_ANSWER if leaks and not names_answer[question.place] else None)
@@ -70,18 +70,18 @@ def find_flaws(proposals: Sequence[tuple[Question, str]], grader: Contains) -> l
 
 
 def _find_flaw(question: Question, text: str, language: str) -> str | None:
-    asked = question.wordings[0]
+    original = question.wordings[0]
     if not text.endswith(_QUESTION_MARKS):
         return _NO_QUESTION
-    if _numbers(text) != _numbers(asked):
+    if _numbers(text) != _numbers(original):
         return _OTHER_NUMBERS
     subject, folded = fold_text(question.subject or "").casefold(), fold_text(text).casefold()
     words = {*_words(folded)}
-    names = _names(asked, language)
-    lacks_subject = subject in fold_text(asked).casefold() and subject not in folded
+    names = _names(original, language)
+    lacks_subject = subject in fold_text(original).casefold() and subject not in folded
     if lacks_subject or not names <= words:
         return _NO_NAME
-    content = {word for word in _words(asked) if len(word) >= _SHORTEST}
+    content = {word for word in _words(original) if len(word) >= _SHORTEST}
     has_none = content and not names and not subject and content.isdisjoint(words)
     return _OTHER_WORDS if has_none and language not in BY_CHARACTER else None
 

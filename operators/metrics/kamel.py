@@ -355,7 +355,7 @@ def add_set_keys(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def sets_match(a: pl.Expr, b: pl.Expr) -> pl.Expr:
-    r"""Whether one set of answers has all of the other (keys of `sampled_sets`); False for null.
+    r"""Whether one set of answers has all of the other (keys of `add_set_keys`); False for null.
 
     >>> keys = pl.DataFrame({"a": ["\x1fx\x1fy\x1f", "\x1fx\x1f"], "b": ["\x1fy\x1f", None]})
     >>> keys.select(sets_match(pl.col("a"), pl.col("b"))).to_series().to_list()
@@ -368,7 +368,7 @@ def sets_match(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     return (
         pl.min_horizontal(only.list.len() for only in n_only).eq(0)
         & a.is_not_null()
-        & (b.is_not_null())
+        & b.is_not_null()
     )
 
 

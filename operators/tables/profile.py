@@ -8,7 +8,7 @@ import polars as pl
 from factsweep.operators.metrics.comparing.profile import KINDS, LEFT_OUT
 from factsweep.operators.tables.shared import canvas
 from factsweep.operators.tables.shared.canvas import SERIES, Figure
-from factsweep.operators.tables.shared.numbers import COUNT, SHARE
+from factsweep.operators.tables.shared.numbers import COUNT, DASH, SHARE
 
 # Blue is recalled, and what is further from recall is further from it; greys are erratic or none.
 _BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY = (colour for colour, _ in SERIES)
@@ -35,7 +35,7 @@ def kinds_table(counts_by_name: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
         text = pl.concat_str(COUNT.column(pl.col("n_facts")), share.fill_null(""))
         cells = counts.select("kind", text.alias(name))
         table = table.join(cells, on="kind", how="left", maintain_order="left")
-    return table.with_columns(pl.exclude("kind").fill_null("–"))
+    return table.with_columns(pl.exclude("kind").fill_null(DASH))
 
 
 def kinds_figure(counts_by_name: Mapping[str, pl.DataFrame]) -> "Figure":

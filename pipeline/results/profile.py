@@ -45,21 +45,16 @@ class ProfiledRun:
 
     def row(self) -> dict[str, str | int]:
         """Its line in the table `runs`."""
-        metrics, n_answered = (
-            self.branch.metrics.read_all("metrics"),
-            self.knowledge.evidence.height,
-        )
+        metrics, evidence = self.branch.metrics.read_all("metrics"), self.knowledge.evidence
         n, failed = past_runs.count_answered(metrics, self.branch.benchmark_method)
         return {
             "run": self.label,
             "benchmark": self.branch.benchmark,
             "asks": self.knowledge.way,
-            "facts": n_answered,
-            "samples of each": self.knowledge.evidence.select(
-                pl.max("n_samples").fill_null(0)
-            ).item(),
+            "facts": evidence.height,
+            "samples of each": evidence.select(pl.max("n_samples").fill_null(0)).item(),
             "not in the first run": self.n_pairs - self.joined.height,
-            "without an answer": self.joined["fact"].n_unique() - n_answered,
+            "without an answer": self.joined["fact"].n_unique() - evidence.height,
             "prompts": n,
             "failed": failed,
         }
@@ -102,7 +97,7 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
     notes = [note for name in joined for note in _notes(name, counts_by_name[name])]
     compared = joined if len(groups) > 1 else [run.label for run in runs]
     report = _build_report(kinds_by_name, counts_by_name, runs, compared)
-    # All profiles have the facts in the order of `asked`.
+    # All profiles have the facts in the order of `first_pairs`.
     kind_texts = [kinds_by_name[name]["kind"].cast(pl.String).alias(name) for name in joined]
     kind = pl.select(pl.concat_str(kind_texts, separator=" → ")).to_series()
     facts = replace(first.facts, pairs=first_pairs.with_columns(kind=kind))

@@ -52,9 +52,11 @@ def hide_key(secret: str, message: object) -> str:
     return text[:_MAX_MESSAGE].rstrip(".")
 
 
-def refusal(model: str, url: str, message: str, fix: str = FIX) -> InputError:
+def refusal(
+    model: str, url: str, message: str, fix: str = FIX, error: type[InputError] = InputError
+) -> InputError:
     """The sentence on a server that does not answer."""
-    return InputError(f"model {model} at {url} did not answer ({message}); {fix}.")
+    return error(f"model {model} at {url} did not answer ({message}); {fix}.")
 
 
 @dataclass(frozen=True)

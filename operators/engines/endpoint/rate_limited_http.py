@@ -149,9 +149,9 @@ def _note_reply(
         servers.note_failure(server, sent)
     else:
         server.note_life()
-        if (
-            status == 200 and time_s - sent > servers.endpoint.timeout_s / 2
-        ):  # before answers come too late
+        # Fewer requests, before answers come too late.
+        is_slow = time_s - sent > servers.endpoint.timeout_s / 2
+        if status == 200 and is_slow:
             server.limit.note_refusal(time_s, sent=sent)
         elif status == 200:
             server.limit.note_answer(time_s)

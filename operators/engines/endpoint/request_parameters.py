@@ -198,7 +198,7 @@ class Diagnosis:
         self, message: str, fix: str = FIX, error: type[InputError] = InputError
     ) -> InputError:
         """The sentence that ends a run."""
-        return error(str(refusal(self._model, name_servers(self._endpoint.urls), message, fix)))
+        return refusal(self._model, name_servers(self._endpoint.urls), message, fix, error)
 
     async def explain(self, request: AnyRequest, error: Exception, began: float) -> RefusedRequest:
         """Why a prompt has no answer, if the prompt is to blame.

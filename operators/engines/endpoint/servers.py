@@ -53,7 +53,7 @@ class Server:
 
 
 class Servers:
-    """All servers of an endpoint, with the model of each (`path`: of a request)."""
+    """All servers of an endpoint, with the model of each."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self.endpoint, self.is_pool = endpoint, len(endpoint.urls) > 1
