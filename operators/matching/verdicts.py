@@ -13,6 +13,7 @@ import polars as pl
 
 from factsweep.operators.schemas import schema
 
+STATES = ("correct", "incorrect", "not_attempted")  # of an answer to an open question
 JUDGE, MAJORITY = "judge:", "majority"  # names of graders: judge:<model>, majority
 # The verdicts of a judge by the digest of what it read; null: none.
 VERDICTS = schema("judged_id text, state text")

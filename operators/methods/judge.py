@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
-from factsweep.operators.matching.verdicts import read_verdict
+from factsweep.operators.matching.verdicts import STATES, read_verdict
 from factsweep.operators.methods import method
-from factsweep.operators.metrics.open_questions import METRICS, STATES, VERDICTS, state_rows
+from factsweep.operators.metrics.open_questions import METRICS, VERDICTS, state_rows
 from factsweep.operators.metrics.shared.rows import table
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.judge import JudgePrompt

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from factsweep.operators.metrics.open_questions import STATES
+from factsweep.operators.matching.verdicts import STATES
 from factsweep.operators.metrics.shared.bootstrap import (
     FloatArray,
     estimate,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
+from factsweep.operators.matching.verdicts import STATES
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratios
 from factsweep.operators.metrics.shared.rows import (
     Counts,
@@ -20,7 +21,7 @@ from factsweep.operators.metrics.shared.rows import (
 )
 
 DEFAULT_GRADER = "contains"
-CORRECT, INCORRECT, NOT_ATTEMPTED = STATES = ("correct", "incorrect", "not_attempted")
+CORRECT, INCORRECT, NOT_ATTEMPTED = STATES
 _RULES = ("exact", DEFAULT_GRADER)  # the graders that always have a verdict
 
 _STATES = (

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from factsweep.operators.matching.verdicts import STATES
 from factsweep.operators.metrics.agreement import KAPPA
 from factsweep.operators.metrics.agreement import METRICS as AGREEMENT
 from factsweep.operators.metrics.belief.belief import METRICS as BELIEF
 from factsweep.operators.metrics.noise import CUT_SHARE, FLIP_RATE
-from factsweep.operators.metrics.open_questions import METRICS, STATES
+from factsweep.operators.metrics.open_questions import METRICS
 from factsweep.operators.metrics.pass_at_k import METRICS as PASS
 from factsweep.operators.metrics.shared.rows import headings
 from factsweep.operators.schemas import SETTING

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import cohen_kappa_score
 
-from factsweep.operators.metrics.agreement import STATES, agreement, confusion
+from factsweep.operators.matching.verdicts import STATES
+from factsweep.operators.metrics.agreement import agreement, confusion
 
 GRADERS = ["contains", "judge:a", "judge:b", "majority"]
 VERDICTS = st.lists(st.tuples(*[st.sampled_from([*STATES, None])] * 4), min_size=2, max_size=30)

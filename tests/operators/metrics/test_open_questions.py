@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from factsweep.operators.metrics.open_questions import STATES, open_questions
+from factsweep.operators.matching.verdicts import STATES
+from factsweep.operators.metrics.open_questions import open_questions
 from tests.builders import frame
 
 DRAWS = {"seed": 1, "n_rounds": 50}
