@@ -95,7 +95,7 @@ def compare(job: Job, rounds: int) -> None:
 
 def through_engine(job: Job) -> Rate:
     """The engine, as the pipeline asks it."""
-    from factsweep.operators.engines.transformers import Likelihood, PseudoLikelihood
+    from factsweep.operators.engines.transformers.likelihood import Likelihood, PseudoLikelihood
 
     model, tokenizer = _model(job.kind)
     is_masked = job.kind == "masked"

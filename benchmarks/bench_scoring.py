@@ -100,7 +100,7 @@ def through_vllm(job: Job) -> Rate:
 
 def through_likelihood(job: Job) -> Rate:
     """transformers, a group at a time."""
-    from factsweep.operators.engines.transformers import Likelihood
+    from factsweep.operators.engines.transformers.likelihood import Likelihood
 
     return _timed(Likelihood(_model(job)).scores, job)
 

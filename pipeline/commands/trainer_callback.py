@@ -21,7 +21,8 @@ import polars as pl
 import yaml
 from transformers import TrainerCallback
 
-from factsweep.operators.engines.transformers import Greedy, Likelihood
+from factsweep.operators.engines.transformers.greedy import Greedy
+from factsweep.operators.engines.transformers.likelihood import Likelihood
 from factsweep.operators.errors import FactsweepError, InputError
 from factsweep.operators.methods.method import GENERATE, SCORE
 from factsweep.operators.wording import safe_names

@@ -10,7 +10,7 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from factsweep.operators.engines.transformers import Likelihood
+from factsweep.operators.engines.transformers.likelihood import Likelihood
 from factsweep.operators.errors import DecodingError, InputError
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models

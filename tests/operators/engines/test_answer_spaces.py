@@ -13,7 +13,8 @@ from tokenizers import ByteLevelBPETokenizer
 
 from factsweep.operators.datasets.bear import facts_from_files
 from factsweep.operators.engines.protocol import Scored, Start, score_requests
-from factsweep.operators.engines.transformers import Likelihood, PseudoLikelihood, load
+from factsweep.operators.engines.transformers import load
+from factsweep.operators.engines.transformers.likelihood import Likelihood, PseudoLikelihood
 from factsweep.operators.prompts.answer_space import AnswerSpace, expand
 from tests import tiny_bert
 from tests.operators.datasets.test_bear import INSTANCES, RELATION, files

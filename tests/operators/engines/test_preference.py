@@ -132,7 +132,7 @@ def test_preferences_given_equal_a_plain_pass_over_each_text(
 ) -> None:
     request = ask(cloze, Trie.of(labels), "given", 99)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_lm, "_SCORED_TOKENS", limit)
+        patch.setattr(batched_lm, "MOST_TOKENS", limit)
         (preference_,) = CandidatesLM(model, None).preferences([request])
     within = WITHIN.get(model.config.model_type, 1e-9)
     check(preference_, plain(model, cloze, labels), within=within)

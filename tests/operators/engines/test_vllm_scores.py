@@ -13,7 +13,7 @@ from factsweep.operators.engines.protocol import (
     ScoreRequest,
     score_requests,
 )
-from factsweep.operators.engines.transformers import Likelihood
+from factsweep.operators.engines.transformers.likelihood import Likelihood
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.prompts.plausibility import items as items_of

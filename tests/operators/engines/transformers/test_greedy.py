@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from factsweep.operators.engines.protocol import Request, Sampling
-from factsweep.operators.engines.transformers import Greedy
+from factsweep.operators.engines.transformers.greedy import Greedy
 from factsweep.operators.errors import InputError
 from tests.tiny_models import save
 

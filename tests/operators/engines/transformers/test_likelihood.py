@@ -10,9 +10,9 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factsweep.operators.engines import transformers as batched_lm
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
-from factsweep.operators.engines.transformers import Likelihood
+from factsweep.operators.engines.transformers import likelihood as batched_lm
+from factsweep.operators.engines.transformers.likelihood import Likelihood
 
 # Of a sum of log-probabilities in float32.
 TOLERANCE = 1e-4
@@ -66,7 +66,7 @@ def groups(draw: st.DrawFn) -> list[ScoreRequest]:
 @contextmanager
 def tokens_per_batch(limit: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_lm, "_SCORED_TOKENS", limit)
+        patch.setattr(batched_lm, "MOST_TOKENS", limit)
         yield
 
 

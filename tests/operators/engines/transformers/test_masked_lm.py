@@ -27,7 +27,8 @@ from transformers import (
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.engines import transformers as batched_lm
 from factsweep.operators.engines.protocol import MaskedRequest, Prediction
-from factsweep.operators.engines.transformers import MaskedLM, cut_batches
+from factsweep.operators.engines.transformers import MaskedLM
+from factsweep.operators.engines.transformers.batches import cut_batches
 from factsweep.operators.prompts.masked import MaskedSetting, encode, expand, label_tokens
 from tests.messages import naming
 
@@ -145,7 +146,7 @@ def test_predictions_any_batches_are_the_same(
     engine = MaskedLM(tiny_bert.model, tiny_bert.tokenizer)
     requests_ = requests(tiny_bert.tokenizer, queries)
     by_default = by_id(engine.predictions(requests_))
-    monkeypatch.setattr(batched_lm, "_MASKED_TOKENS", 40)
+    monkeypatch.setattr(batched_lm, "MASKED_TOKENS", 40)
     monkeypatch.setattr(batched_lm, "_PROMPTS_PER_WINDOW", 7)
     apart = by_id(engine.predictions(requests_))
     assert {i: p.token for i, p in apart.items()} == {i: p.token for i, p in by_default.items()}
