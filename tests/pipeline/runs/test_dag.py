@@ -153,7 +153,7 @@ def test_requests_that_a_store_refuses_are_counted_in_all_processes(
     ray.get([ray.remote(dag._count_refused_requests).remote(report, refuse_once) for _ in range(2)])
     dag._count_refused_requests(report, refuse_once)
     dag.REFUSED.report = None
-    deadline = time.monotonic() + 30  # nobody waits for a count, so it may come after the tasks' end
+    deadline = time.monotonic() + 30  # a count may come after its task has ended
     while (count := ray.get(tally.read.remote())[0]["store_refused"]) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
