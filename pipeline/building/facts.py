@@ -84,16 +84,7 @@ def build_facts(
     check(name, "the name of the set")
     facts, notes = read_table(path, language, separator)
     yield from notes
-    n_omitted: dict[str, int] = {}
-    if after is not None:
-        is_later = _is_later(facts, "--after", after)
-        n_omitted[f"not after {after}"] = int((~is_later).sum())
-        n_omitted["without a date as 2024-12-31"] = int(is_later.is_null().sum())
-        facts = facts.filter(is_later)
-    if cutoff is not None:
-        is_later = _is_later(facts, "--cutoff", cutoff)
-        names = {True: f"after {cutoff}", False: f"until {cutoff}"}
-        facts = facts.with_columns(sample=is_later.replace_strict(names, default="undated"))
+    facts, n_omitted = _split_by_date(facts, after, cutoff)
     facts, changed = clean_rows(facts)
     usable, findings = check_rows(facts)
     findings = pl.concat([changed, find_undated(facts), findings]).sort("row", maintain_order=True)
@@ -130,6 +121,23 @@ def build_facts(
     yield from types
     yield from find_unshared_languages(usable)
     yield from _summary(findings, n_omitted)
+
+
+def _split_by_date(
+    facts: pl.DataFrame, after: str | None, cutoff: str | None
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """The facts later than a day, with the `sample` before or after another; what is omitted."""
+    n_omitted: dict[str, int] = {}
+    if after is not None:
+        is_later = _is_later(facts, "--after", after)
+        n_omitted[f"not after {after}"] = int((~is_later).sum())
+        n_omitted["without a date as 2024-12-31"] = int(is_later.is_null().sum())
+        facts = facts.filter(is_later)
+    if cutoff is not None:
+        is_later = _is_later(facts, "--cutoff", cutoff)
+        names = {True: f"after {cutoff}", False: f"until {cutoff}"}
+        facts = facts.with_columns(sample=is_later.replace_strict(names, default="undated"))
+    return facts, n_omitted
 
 
 def _summary(findings: pl.DataFrame, n_omitted: Mapping[str, int]) -> Iterator[str]:
@@ -309,9 +317,8 @@ def read_table(
         # The reader would take a slash for a part of a URL.
         relation=pl.col("relation").str.replace_all("/", " "),
     )
-    read_as = [
-        f"column {column.strip()} is read as {name}" for column, name in name_by_column.items()
-    ]
+    pairs = name_by_column.items()
+    read_as = [f"column {column.strip()} is read as {name}" for column, name in pairs]
     present = [*(name_by_column.get(column, column) for column in columns), "language"]
     if unread := [name for name in present if name not in (*NEEDED, *_MORE)]:
         optional = ", ".join(name for name in _MORE if name not in present)
@@ -350,9 +357,8 @@ def find_unshared_languages(facts: pl.DataFrame) -> Iterator[str]:
 
 def _suggest_unpivot(path: Path, name_by_column: Mapping[str, str], columns: Sequence[str]) -> str:
     """The command for a table with a row per subject, and a column per relation."""
-    subject = next(
-        (column for column, name in name_by_column.items() if name == "subject"), columns[0]
-    )
+    subjects = (column for column, name in name_by_column.items() if name == "subject")
+    subject = next(subjects, columns[0])
     long = path.with_name(f"{path.stem}-long.csv")
     args = f'index={subject!r}, variable_name="relation", value_name="object"'
     renamed = "" if subject == "subject" else f'.rename({{{subject!r}: "subject"}})'

@@ -118,12 +118,10 @@ def build_from_dump(
         pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
         n_rows[table] = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     files = digests.digest_each({f"{table}.parquet": new / f"{table}.parquet" for table in TABLES})
-    data_files = [
-        DataFile(
-            name, (new / name).stat().st_size, sha256, pl.scan_parquet(new / name).collect_schema()
-        )
-        for name, sha256 in files.items()
-    ]
+    data_files = []
+    for name, sha256 in files.items():
+        schema = pl.read_parquet_schema(new / name)
+        data_files.append(DataFile(name, (new / name).stat().st_size, sha256, schema))
     for name, text in describe_set(out.name, data_files, origin, **_fields(n_rows)).items():
         (new / name).write_text(text, "utf-8")
     new.rename(out)

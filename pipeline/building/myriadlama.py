@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -59,48 +60,22 @@ def build_myriadlama(
         InputError: a file is missing or unfit, the model does not answer, or `out` exists.
     """
     check_new(out)
-    triples, manual, knowledge_triples = (
-        table(facts, FACTS),
-        _read_manual(templates),
-        FACTS.to_frame(),
-    )
-    if knowledge is not None:  # of a large table no more than is needed
-        knowledge_triples = table(
-            knowledge, FACTS, {n: triples[n] for n in ("subject_id", "relation_id")}
-        )
-    ids = pl.concat(
-        part[column] for part in (triples, knowledge_triples) for column in FACTS
-    ).unique()
-    names = entity_names(labels, {"entity_id": ids})
-    is_relation = pl.col("entity_id").is_in(triples["relation_id"].implode())
-    relation_names = names.filter(is_relation).select("entity_id", pl.col("labels").list.first())
-    relation_names = relation_names.drop_nulls().unique(
-        "entity_id", keep="first", maintain_order=True
-    )
-    make = partial(
-        myriadlama.build,
-        triples,
-        names,
-        manual,
-        knowledge=knowledge_triples,
-        n_paraphrases=n,
-        fits=fits,
-        relation_labels=dict(relation_names.iter_rows()),
-    )
+    manual = _read_manual(templates)
+    make = partial(_read_builder(facts, labels, knowledge), manual, n_paraphrases=n, fits=fits)
     built = make()  # before any request is paid for
     good_paraphrases, sheet, note = _paraphrases(manual, built, out, model, paraphrases)
     if good_paraphrases is not None:
         built = make(paraphrases=good_paraphrases)
-    set_rows = built.rows()
-    data, of_set = {"rows.parquet": parquet(set_rows)}, built.facts
+    set_rows, set_facts = built.rows(), built.facts
+    data = {"rows.parquet": parquet(set_rows)}
     sheets = {} if sheet is None else {_SHEET: sheet.write_csv()}
-    fields = fields_of_rows(of_set, data, set_rows.height)
+    fields = fields_of_rows(set_facts, data, set_rows.height)
     card = describe_set(out.name, {**data, **sheets}, origin, **fields)
-    text = entry_of_rows(out, data, set_rows, of_set, origin=origin)
+    text = entry_of_rows(out, data, set_rows, set_facts, origin=origin)
     publish(out, {**data, **sheets, **card, f"{out.name}.yaml": text})
     yield (
-        f"{out}: {of_set.relations.height} relations, {of_set.templates.height:,} templates, "
-        f"{of_set.pairs.height:,} pairs"
+        f"{out}: {set_facts.relations.height} relations, "
+        f"{set_facts.templates.height:,} templates, {set_facts.pairs.height:,} pairs"
     )
     yield from describe_omissions(built.dropped)
     yield note
@@ -108,6 +83,24 @@ def build_myriadlama(
     for relation_id, n_manual, n_paraphrases, n_missing in short.iter_rows():
         n_wanted = n_manual * n
         yield f"  {relation_id}: {n_missing:,} of {n_wanted:,} missing, {n_paraphrases:,} there"
+
+
+def _read_builder(facts: Path, labels: Path, knowledge: Path | None) -> Callable[..., BuiltSet]:
+    """The function that builds a set of manual templates, with facts and names from files."""
+    triples, further_triples = table(facts, FACTS), FACTS.to_frame()
+    if knowledge is not None:  # of a large table no more than is needed
+        subjects = {name: triples[name] for name in ("subject_id", "relation_id")}
+        further_triples = table(knowledge, FACTS, subjects)
+    ids = pl.concat(part[column] for part in (triples, further_triples) for column in FACTS)
+    names = entity_names(labels, {"entity_id": ids.unique()})
+    is_relation = pl.col("entity_id").is_in(triples["relation_id"].implode())
+    relations = names.filter(is_relation).select("entity_id", pl.col("labels").list.first())
+    relations = relations.drop_nulls().unique("entity_id", keep="first", maintain_order=True)
+    options: dict[str, Any] = {
+        "knowledge": further_triples,
+        "relation_labels": dict(relations.iter_rows()),
+    }
+    return partial(myriadlama.build, triples, names, **options)
 
 
 def _read_manual(path: Path) -> pl.DataFrame:

@@ -53,8 +53,7 @@ def _words(action: argparse.Action, values: Mapping[str, Any]) -> Iterator[str]:
         return
     if action.option_strings:
         yield action.option_strings[-1]
-    for item in value if isinstance(value, list | tuple) else [value]:
-        yield _public(item)
+    yield from map(_public, _listed(value))
 
 
 def _public(value: object) -> str:

@@ -68,38 +68,34 @@ def _completed(futures: Mapping[Future[str], int]) -> Iterator[tuple[int, str]]:
         raise failure
 
 
-def request_paraphrases(model: Model, manual: pl.DataFrame, answers_path: Path) -> pl.DataFrame:
+def request_paraphrases(model: Model, manual: pl.DataFrame, path: Path) -> pl.DataFrame:
     """The model's paraphrases (PARAPHRASES) of manual templates (MANUAL).
 
-    Its answers are appended to `answers_path`; a second run reads them from there, in their order.
+    Its answers are appended to the file `path`; a second run reads them from there, in their order.
 
     Raises:
-        InputError: no answer of the model, other content in `answers_path`, or a second run on it.
+        InputError: no answer of the model, other content in the file, or a second run on it.
     """
     rows: list[tuple[str, str, str]] = []
-    with (
-        Meter(f"paraphrases of {model.name}") as meter,
-        cache_answers(model, answers_path) as answers,
-    ):
-        limits = {"n": model.n, "max_rounds": model.max_rounds}
-        of_templates = ask_paraphrases(_one_by_one(answers), manual, **limits, hints=model.hints)
-        for n, of_template in enumerate(of_templates, start=1):
-            rows += of_template
-            meter.show(f"{n}/{manual.height} templates, {len(rows):,} paraphrases")
+    limits = {"n": model.n, "max_rounds": model.max_rounds}
+    with Meter(f"paraphrases of {model.name}") as meter, cache_answers(model, path) as answers:
+        paraphrases = ask_paraphrases(_one_by_one(answers), manual, **limits, hints=model.hints)
+        for n_templates, template_paraphrases in enumerate(paraphrases, start=1):
+            rows += template_paraphrases
+            meter.show(f"{n_templates}/{manual.height} templates, {len(rows):,} paraphrases")
     return pl.DataFrame(rows, PARAPHRASES, orient="row")
 
 
-def request_templates(model: Model, prompts: Sequence[str], answers_path: Path) -> list[list[str]]:
+def request_templates(model: Model, prompts: Sequence[str], path: Path) -> list[list[str]]:
     """The model's templates for each prompt, at most `n`; answers are saved, too.
 
     Raises:
         InputError: as `request_paraphrases`.
     """
-    with cache_answers(model, answers_path) as answers:
+    limits = model.n, model.max_rounds
+    with cache_answers(model, path) as answers:
         ask = _one_by_one(answers)
-        return [
-            collect_sentences(ask, prompt, set(), model.n, model.max_rounds) for prompt in prompts
-        ]
+        return [collect_sentences(ask, prompt, set(), *limits) for prompt in prompts]
 
 
 @contextmanager
@@ -121,7 +117,10 @@ def cache_answers(model: Model, path: Path) -> Iterator[Answers]:
             new_prompts = [*missing.elements()]
             try:
                 for place, text in model.ask_all(new_prompts) if new_prompts else ():
-                    _append(file, model.name, new_prompts[place], text)
+                    line = dict(zip(_FIELDS, (model.name, new_prompts[place], text), strict=True))
+                    file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())  # a crash of the machine leaves it
                     saved_answers[new_prompts[place]].append(text)
             except InputError as error:
                 if not file.tell():
@@ -141,14 +140,6 @@ def cache_answers(model: Model, path: Path) -> Iterator[Answers]:
 
 def _one_by_one(answers: Answers) -> Ask:
     return lambda prompt: answers([prompt])[0]
-
-
-def _append(file: IO[bytes], *values: str) -> None:
-    """Write an answer as a line (model, prompt, text) that a crash of the machine leaves."""
-    line = dict(zip(_FIELDS, values, strict=True))
-    file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _saved_answers(file: IO[bytes], path: Path, model: str) -> defaultdict[str, deque[str]]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -77,30 +78,19 @@ def build_probelm(
         n_alternatives=alternatives,
         parents_by=parents,
     )
-    data = {
-        f"{frame}.json": file_of_rows(built.rows),
-        PROMPTS: file_of_prompts(relation.prompt for relation in whitelist.values()),
-    }
+    file, prompts = f"{frame}.json", [relation.prompt for relation in whitelist.values()]
+    data = {file: file_of_rows(built.rows), PROMPTS: file_of_prompts(prompts)}
     names = {relation_id: relation.prompt.relation for relation_id, relation in whitelist.items()}
     figures = counts(groups_from_files(data, names))
-    text = entry(
-        out,
-        data,
-        pattern=f"{frame}.json|{PROMPTS}",
-        reader="probelm",
-        schema=ROWS,
-        counts=figures,
-        relations=names,
-        origin=origin,
-    )
-    card = describe_set(
-        out.name,
-        data,
-        origin,
-        counts=figures,
-        n_rows=int(figures["candidates"]),
-        splits={"default": {"test": f"{frame}.json"}},
-    )
+    fields: dict[str, Any] = {
+        "schema": ROWS,
+        "counts": figures,
+        "relations": names,
+        "origin": origin,
+    }
+    text = entry(out, data, pattern=f"{file}|{PROMPTS}", reader="probelm", **fields)
+    sizes: dict[str, Any] = {"counts": figures, "n_rows": int(figures["candidates"])}
+    card = describe_set(out.name, data, origin, **sizes, splits={"default": {"test": file}})
     publish(out, {**data, **card, f"{out.name}.yaml": text})
     yield (
         f"{out}: {figures['relations']} relations, {figures['groups']:,} groups, "

@@ -50,10 +50,12 @@ def build_wordings(
     questions = read_questions(tables)
     pipeline = BLANK if language == "en" else f"{BLANK}-{language}"
     grader = Contains(Normaliser(pipeline), language)
-    answers_path = out.with_suffix(".asked.jsonl")
     wordings = [[*question.wordings] for question in questions]
-    dropped = Counter[str]()
-    with Meter(f"wordings of {model.name}") as meter, cache_answers(model, answers_path) as answers:
+    dropped, path_of_answers = Counter[str](), out.with_suffix(".asked.jsonl")
+    with (
+        Meter(f"wordings of {model.name}") as meter,
+        cache_answers(model, path_of_answers) as answers,
+    ):
         for start in range(0, len(questions), _BATCH):
             part = slice(start, start + _BATCH)
             dropped += _extend(wordings[part], questions[part], model, grader, answers)
@@ -120,9 +122,6 @@ def _extend(
 
 def _row(question: Question, wordings: Sequence[str]) -> dict[str, object]:
     """The row of a question in a table of questions, without what it lacks."""
-    values = question._asdict()
-    del values["place"]
     row = {"question": wordings[0], "answers": question.answers, "wordings": [*wordings[1:]]}
-    return row | {
-        name: value for name, value in values.items() if name not in row and value is not None
-    }
+    values, known_names = question._asdict(), {*row, "place"}
+    return row | {n: v for n, v in values.items() if n not in known_names and v is not None}

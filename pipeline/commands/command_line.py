@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 import textwrap
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
@@ -30,19 +31,8 @@ from factsweep.pipeline.machine.streams import OutputError
 _VERBS = (run, judge, rehearsal, study, compare, build, data, artifacts)
 _GROUPS = {
     "measure": (
-        *(
-            "doctor",
-            "run",
-            "study",
-            "launch",
-            "plan",
-            "rehearse",
-            "status",
-            "prefetch",
-            "prompts",
-            "score",
-            "judge",
-        ),
+        *("doctor", "run", "study", "launch", "plan", "rehearse", "status"),
+        *("prefetch", "prompts", "score", "judge"),
     ),
     "read what was measured": ("compare", "report", "export", "published"),
     "every night": ("nightly", "baseline"),
@@ -95,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_sentence(f"{reason(error)}; the next run resumes from what is published.", error)
         return StoppedError.exit_code
     except Exception:  # a bug; its traceback may quote arguments of a library
-        print(secrets.hidden_traceback(), file=sys.stderr)
+        print(secrets.hidden(traceback.format_exc()), file=sys.stderr)
         return 1
 
 

@@ -2,7 +2,8 @@
 
 import argparse
 
-from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.run import print_card
 
 
 def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
@@ -30,11 +31,9 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def _judge(args: argparse.Namespace) -> int:
     from factsweep.pipeline.config.compose import expand_runs
-    from factsweep.pipeline.results.results import load
     from factsweep.pipeline.runs.judge import judge
 
     for judge_run in expand_runs(args.overrides):
         judgement = judge(args.judged, judge_run.overrides)
         print(judgement.sentence, flush=True)
-    print(fit_to_terminal(f"\n{load(judgement.run.folder)}"))
-    return 0
+    return print_card(judgement.run.folder)

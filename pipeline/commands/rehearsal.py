@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from factsweep.operators.wording import count
-from factsweep.pipeline.commands.arguments import Parser, fit_to_terminal
+from factsweep.pipeline.commands.arguments import Parser
+from factsweep.pipeline.commands.run import print_card
 
 if TYPE_CHECKING:
     from factsweep.pipeline.config.run import Run
@@ -57,7 +58,6 @@ def add_stand_ins(overrides: Sequence[str]) -> list[str]:
 def _rehearse(args: argparse.Namespace) -> int:
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.decoding.progress import clock
-    from factsweep.pipeline.results.results import load as results_of
     from factsweep.pipeline.runs.run import run
 
     overrides = add_stand_ins(args.overrides)
@@ -66,7 +66,7 @@ def _rehearse(args: argparse.Namespace) -> int:
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier rehearsal
     killed = _run_and_kill(settings, overrides)
     run(settings)
-    print(fit_to_terminal(f"\n{results_of(settings.folder)}"))
+    print_card(settings.folder)
     files = [path for path in folder.rglob("*") if path.is_file()]
     n_bytes = sum(path.stat().st_size for path in files)
     print(

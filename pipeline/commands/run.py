@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
         check_asks(settings)
         return _estimate(settings)
     run(settings)
-    return _print_card(settings)
+    return print_card(settings.folder)
 
 
 def _load(overrides: Sequence[str]) -> "Run":
@@ -99,10 +99,11 @@ def _load(overrides: Sequence[str]) -> "Run":
     return run
 
 
-def _print_card(settings: "Run") -> int:
+def print_card(folder: str) -> int:
+    """Print the card of a run, by the folder of its results; returns the exit code."""
     from factsweep.pipeline.results.results import load
 
-    print(fit_to_terminal(f"\n{load(settings.folder)}"))
+    print(fit_to_terminal(f"\n{load(folder)}"))
     return 0
 
 
@@ -129,7 +130,7 @@ def _score(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.run import score
 
     score(settings)
-    return _print_card(settings)
+    return print_card(settings.folder)
 
 
 def _settings(args: argparse.Namespace) -> "Run":

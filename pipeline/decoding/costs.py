@@ -9,7 +9,6 @@ $FACTSWEEP_HOME/rates/<…>.json  measured by `plan --calibrate`
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,7 +33,7 @@ from factsweep.pipeline.stages.plan import Branch, Plan, load_verdicts
 from factsweep.pipeline.stages.step import read_cost
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lookup import open_artifact
-from factsweep.pipeline.storage.shard import numbers
+from factsweep.pipeline.storage.shard import sum_counts
 from factsweep.pipeline.storage.store import Store
 
 _FOLDER = "rates"
@@ -230,9 +229,7 @@ def collect_judge_costs(plan: Plan) -> pl.DataFrame:
 
 def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> dict[str, Any]:
     shards = list(artifact.counts(artifact.stage, most).values())
-    sums = Counter[str]()
-    for counts in shards:
-        sums.update(numbers(counts))
+    sums = sum_counts(shards)
     if not sums["seconds"]:  # the answers were given
         return _describe_artifact(branch, artifact)
     machines = {counts.get("hardware") for counts in shards}

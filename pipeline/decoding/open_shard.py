@@ -21,7 +21,7 @@ from factsweep.pipeline.decoding.engine import TimedEngine
 from factsweep.pipeline.decoding.remaining_prompts import Work
 from factsweep.pipeline.stages.question import AnswerRow
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.shard import Counts, numbers
+from factsweep.pipeline.storage.shard import Counts, sum_counts
 
 _REPORT_EVERY_S = 0.5
 _PAID_CHUNK = 32  # paid answers are kept sooner: a killed run would pay for them again
@@ -191,10 +191,8 @@ class OpenShard:
                 ids = answers.select("prompt_id")
                 thoughts = ids.join(thoughts, on="prompt_id", how="left", maintain_order="left")
                 work.artifact.publish("thoughts", work.shard, thoughts)
-        sums = Counter[str]()
-        for counts in self._chunk_counts:
-            sums.update(numbers(counts))
         names = sorted({str(counts.get("hardware")) for counts in self._chunk_counts})
+        sums = sum_counts(self._chunk_counts)
         total: Counts = {**sums, "model": work.model, "hardware": " + ".join(names)}
         return work.artifact.publish(work.table, work.shard, answers, total)
 

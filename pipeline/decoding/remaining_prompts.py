@@ -1,6 +1,5 @@
 """The prompts without an answer, their costs so far, and the completion of answered artifacts."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from factsweep.pipeline.stages.question import Question
 from factsweep.pipeline.stages.step import check_inputs
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Lease
-from factsweep.pipeline.storage.shard import Counts, numbers
+from factsweep.pipeline.storage.shard import Counts, sum_counts
 
 
 @dataclass(frozen=True)
@@ -181,12 +180,6 @@ def concat_distinct(table: str, chunks: Iterable[tuple[pl.DataFrame, Counts]]) -
     return pl.concat(rows).unique("prompt_id", keep="first")
 
 
-def read_open_counts(artifact: Artifact) -> Iterator[Counts]:
-    """The counts of all chunks of an artifact's open shards."""
-    for folder, chunk in artifact.chunks(artifact.stage):
-        yield artifact.footer(artifact.stage, chunk, folder).counts
-
-
 def is_published(work: Work) -> bool:
     """Whether the shard is published, by any engine."""
     return work.artifact.has(work.table, work.shard)
@@ -199,24 +192,25 @@ def list_work(plan: Plan) -> list[Work]:
 
 def sum_costs(plan: Plan) -> float:
     """The cost of a plan's answers so far, of whichever run."""
-    return sum(float(counts.get("cost", 0)) for counts in _counts(plan.outputs))
+    return sum(float(counts.get("cost", 0)) for counts in read_counts(plan.outputs))
 
 
 def requests_per_prompt(plan: Plan) -> float | None:
     """The mean number of requests for the samples of a prompt so far; null: no samples yet."""
-    sums = Counter[str]()
-    for counts in _counts(artifact for artifact in plan.outputs if artifact.stage == "samples"):
-        sums.update(numbers(counts))
+    samples = (artifact for artifact in plan.outputs if artifact.stage == "samples")
+    sums = sum_counts(read_counts(samples))
     if not sums["answers"]:
         return None
     n_prompts = sums[f"{WITHOUT}n"]
     return sums[REQUESTS] / n_prompts if n_prompts else 1.0
 
 
-def _counts(artifacts: Iterable[Artifact]) -> Iterator[Counts]:
+def read_counts(artifacts: Iterable[Artifact]) -> Iterator[Counts]:
+    """The counts of all published shards of some artifacts, and of the chunks of open ones."""
     for artifact in artifacts:
         yield from artifact.counts(artifact.stage).values()
-        yield from read_open_counts(artifact)
+        for folder, chunk in artifact.chunks(artifact.stage):
+            yield artifact.footer(artifact.stage, chunk, folder).counts
 
 
 def add_lease(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import polars as pl
@@ -172,11 +173,9 @@ class ExportedRun:
 
     def main_number(self, branch: PastBranch) -> Mapping[str, Any] | None:
         """The row of a setting's main metric over everything; null where it is undefined."""
-        rows = self.metrics.filter(
-            pl.col("slice").is_null(), metric=self.method.measure.main_metric
-        )
-        rows = rows.with_columns(title=join_names("setting", "variant"))
-        rows = rows.filter(title=branch.setting).drop_nulls("value")
+        main_metric = self.method.measure.main_metric
+        rows = self.metrics.filter(pl.col("slice").is_null(), metric=main_metric)
+        rows = rows.filter(join_names("setting", "variant") == branch.setting).drop_nulls("value")
         return rows.row(0, named=True) if rows.height else None
 
     def answered_parts(
@@ -209,6 +208,20 @@ class ExportedRun:
         pairs = facts.pairs.filter(relation_id=relation_id)
         shares = digest(replace(facts, pairs=pairs), branch.matched_answers(relation_id)).facts
         return shares.select("pair_id", score=pl.col("share").cast(pl.Float64))
+
+
+def load_tracker(name: str, title: str) -> Any:
+    """The package of a tracker, which factsweep installs only as an extra.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"{title} is not installed; install it with: pip install 'factsweep[{name}]'"
+        ) from error
 
 
 def texts_of(values: Mapping[str, Any]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from factsweep.pipeline.results.past_runs import PastBranch
 from factsweep.pipeline.storage.store import Store
 
 _STOP_REASONS = {"stop": "stop", "length": "max_tokens"}
+_REVISION = {"type": "git", "origin": "factsweep"}
 _SUMMARY = ("id", "epoch", "uuid", "input", "target", "metadata", "scores")
 
 
@@ -68,10 +69,8 @@ class InspectLog:
                 n_messages = len(sample["messages"])
                 summaries.append({**summary, "completed": True, "message_count": n_messages})
             archive.writestr("summaries.json", json.dumps(summaries))
-            archive.writestr(
-                "header.json",
-                json.dumps(self._header([str(summary["id"]) for summary in summaries])),
-            )
+            header = self._header([str(summary["id"]) for summary in summaries])
+            archive.writestr("header.json", json.dumps(header))
 
     def _header(self, fact_ids: Sequence[str]) -> dict[str, Any]:
         started = self.exported.started.isoformat()
@@ -107,7 +106,7 @@ class InspectLog:
             "model_generate_config": self._config,
             "model_args": {"revision": run.model.revision, "dtype": run.run["model"].get("dtype")},
             "config": {"epochs": 1},
-            **({} if commit is None else {"revision": _revision(commit)}),
+            **({} if commit is None else {"revision": {**_REVISION, "commit": commit}}),
             "packages": dict(run.record.get("versions", {})),
             "metadata": {
                 "run": run.run["name"],
@@ -125,7 +124,7 @@ class InspectLog:
     def _config(self) -> dict[str, Any]:
         """The parameters of decoding, as Inspect names them."""
         sampling = self.exported.sampling(self.branch)
-        names = {"max_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
+        names = {name: name for name in ("max_tokens", "temperature", "top_p")}
         names["stop"] = "stop_seqs"
         return {name: sampling[ours] for ours, name in names.items() if ours in sampling}
 
@@ -157,8 +156,7 @@ class InspectLog:
     def _samples(self) -> Iterator[dict[str, Any]]:
         """Each fact with an answer; a relation is in memory, since its facts share shards."""
         for relation_id in list_relations(self.branch):
-            parts = list(self.exported.answered_parts(self.branch, relation_id))
-            rows = pl.concat(parts)
+            rows = pl.concat(self.exported.answered_parts(self.branch, relation_id))
             for _, fact in rows.group_by("pair_id", maintain_order=True):
                 yield self._sample(fact.to_dicts())
 
@@ -230,7 +228,3 @@ def export_inspect(exported: ExportedRun, store: Store) -> str:
         with store.writing(log.path) as file:
             log.write(file)
     return store.where(logs[0].path if len(logs) == 1 else "")
-
-
-def _revision(commit: str) -> dict[str, str]:
-    return {"type": "git", "origin": "factsweep", "commit": commit}

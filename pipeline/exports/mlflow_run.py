@@ -5,7 +5,7 @@ from pathlib import Path
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.tables.trackers import mlflow_metrics, mlflow_params, mlflow_tags
-from factsweep.pipeline.exports.exported_run import ExportedRun
+from factsweep.pipeline.exports.exported_run import ExportedRun, load_tracker
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.urls import split_url
 from factsweep.pipeline.results.run_record import read_file
@@ -14,12 +14,7 @@ from factsweep.pipeline.storage.store import Store
 
 def log_to_mlflow(exported: ExportedRun, out: str | None) -> str:
     """Log a run to a folder, or to MLFLOW_TRACKING_URI; returns the address."""
-    try:
-        import mlflow
-    except ImportError as error:
-        raise InputError(
-            "MLflow is not installed; install it with: pip install 'factsweep[mlflow]'"
-        ) from error
+    mlflow = load_tracker("mlflow", "MLflow")
     if out is not None:
         mlflow.set_tracking_uri(Path(out).absolute().as_uri())
     elif "MLFLOW_TRACKING_URI" not in os.environ:

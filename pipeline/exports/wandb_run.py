@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,14 @@ import polars as pl
 
 from factsweep.operators.errors import InputError, input_errors
 from factsweep.operators.tables.trackers import mlflow_metrics, mlflow_params, mlflow_tags
-from factsweep.pipeline.exports.exported_run import ExportedRun, texts_of
+from factsweep.pipeline.exports.exported_run import ExportedRun, load_tracker, texts_of
 
 _ENDS = {"low": "ci_low", "high": "ci_high", "n": "n", "n_failed": "n_failed"}
 
 
 def log_to_wandb(exported: ExportedRun, out: str | None) -> str:
     """Log a run offline to a folder, or as $WANDB_MODE and the login say; returns the address."""
-    wandb = _load("wandb", "Weights & Biases")
+    wandb = load_tracker("wandb", "Weights & Biases")
     # Its client would add the command, the checkout and the machine, which may hold secrets.
     settings = wandb.Settings(
         console="off", disable_git=True, save_code=False, silent=True, x_disable_meta=True
@@ -35,20 +34,11 @@ def log_to_trackio(exported: ExportedRun, out: str | None) -> str:
     """Log a run to a folder, or as Trackio's variables say; returns the folder or the project."""
     if out is not None:
         os.environ["TRACKIO_DIR"] = out  # read when it is imported
-    trackio = _load("trackio", "Trackio")
+    trackio = load_tracker("trackio", "Trackio")
     if out is not None and Path(trackio.utils.TRACKIO_DIR) != Path(out):
         raise InputError("Trackio already logs to another folder; export in a new process.")
     _log(trackio, exported, embed=False, auto_log_gpu=False, auto_log_cpu=False)
     return out or "factsweep"
-
-
-def _load(name: str, title: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"{title} is not installed; install it with: pip install 'factsweep[{name}]'"
-        ) from error
 
 
 def _log(tracker: Any, exported: ExportedRun, **options: Any) -> Any:

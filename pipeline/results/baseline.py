@@ -3,12 +3,12 @@
 import getpass
 import os
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import past_runs
 from factsweep.pipeline.results.past_runs import PastBranch, count_answered
+from factsweep.pipeline.results.run_record import format_now
 from factsweep.pipeline.storage.store import RERUN, Store
 
 _FIX = "; move it away, and accept the run that nights are to be compared with."
@@ -62,7 +62,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
     accepted = Baseline(
         run=run,
         accepted_by=user,
-        accepted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        accepted_at=format_now(),
         commit=branches[0].record["commit"],
         verdict=verdict,
         runs={format_subject(branch.model, branch.benchmark): branch.run for branch in branches},

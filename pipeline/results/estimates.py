@@ -25,7 +25,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.results import run_record
 from factsweep.pipeline.results.compare import setting_of
-from factsweep.pipeline.results.past_runs import PastBranch, Record
+from factsweep.pipeline.results.past_runs import PastBranch, Record, count_answered
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.match import Match, further_rows
@@ -118,9 +118,8 @@ def estimate_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFra
             "no prompt of the budget has an answer, so there is nothing to measure."
         )
     failed = count_failed(branch.prompts, branch.admitted, branch.answers)
-    pairs = chosen.read("crossed", "all").join(
-        failed, on="pair_id", how="left", maintain_order="left"
-    )
+    crossed = chosen.read("crossed", "all")
+    pairs = crossed.join(failed, on="pair_id", how="left", maintain_order="left")
     pairs = pairs.with_columns(pl.col("n_failed").fill_null(0))
     pairs = pairs.filter(pl.col("n_failed") < pl.col("n_names") * pl.col("n_templates"))
     matched = None if control is None else control.matched_answers
@@ -177,20 +176,13 @@ def _other_prompts_error(run: Run, setting: str) -> InputError:
 
 def warn_of_missing(run: Run, control: PastBranch) -> None:
     """Warn of the prompts that a control has not answered, if there are any."""
-    metrics, main = (
-        control.metrics.read_all("metrics"),
-        control.benchmark_method.measure.main_metric,
-    )
-    row = metrics.filter(pl.col("slice").is_null(), metric=main)
-    n, failed = row.select("n", "n_failed").row(0)
-    if failed:
-        LOG.warning(
+    n, n_failed = count_answered(control.metrics.read_all("metrics"), control.benchmark_method)
+    if n_failed:
+        text = (
             "control=%s has no answer to %s of %s prompts; facts whose prompts it has not all "
-            "answered are estimated without it.",
-            run.control,
-            f"{failed:,}",
-            f"{n + failed:,}",
+            "answered are estimated without it."
         )
+        LOG.warning(text, run.control, f"{n_failed:,}", f"{n + n_failed:,}")
 
 
 class PastEstimate(NamedTuple):
@@ -208,10 +200,8 @@ def files(plan: Plan, rows: pl.DataFrame, sentences: Sequence[str] = ()) -> dict
         run_record.ESTIMATED: encode(rows, _PLACE),
         run_record.ESTIMATES_TEXT: f"{text.strip()}\n".encode(),
     }
-    return {
-        **content_by_name,
-        run_record.ESTIMATE: to_json({**content, "files": run_record.checksums(content_by_name)}),
-    }
+    record = {**content, "files": run_record.checksums(content_by_name)}
+    return {**content_by_name, run_record.ESTIMATE: to_json(record)}
 
 
 def is_estimate(results: str, name: str) -> bool:

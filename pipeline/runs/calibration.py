@@ -24,7 +24,6 @@ from factsweep.pipeline.decoding import costs
 from factsweep.pipeline.decoding import engine as engines
 from factsweep.pipeline.decoding.costs import SPENT
 from factsweep.pipeline.inputs import models
-from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan, resolve_run
 from factsweep.pipeline.stages.question import Question, Task, check_reading, room
 from factsweep.pipeline.storage.store import Store
@@ -131,8 +130,7 @@ def measure_together(run: Run) -> pl.DataFrame:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    n, group = run.model.replicas.per_gpu, None
-    options = cluster.placement(run)
+    n, group, options = run.model.replicas.per_gpu, None, cluster.placement(run)
     if n > 1:  # one bundle: all of them on one GPU, and no other engine
         group = ray.util.placement_group([{"CPU": 1, "GPU": 1}])
         in_group = PlacementGroupSchedulingStrategy(group)
@@ -199,9 +197,7 @@ def first_prompts(plan: Plan) -> Iterator[tuple[Branch, Question, pl.DataFrame]]
         table = plan.run.method.ask.ability.answers
         questions = (question for _, question in branch.list_questions())
         question = next(question for question in questions if question.table == table)
-        expand = branch.step(branch.prompts).stage
-        assert isinstance(expand, Expand), "prompts are expanded"
-        expansion = next(expand.expansions())
+        expansion = next(branch.expand.expansions())
         yield branch, question, question.select_rows(expansion.of(question.source))
 
 
@@ -209,12 +205,10 @@ def list_jobs(plan: Plan) -> Iterator[Job]:
     """The questions of a plan, with prompts of every relation that leave room for an answer."""
     run, tokenizer = plan.run, models.tokenizer(plan.weights)
     for branch in plan.branches:
-        expand = branch.step(branch.prompts).stage
-        assert isinstance(expand, Expand), "prompts are expanded"
         if run.method.ask.ability == PREFER:
             branch.step(branch.prompts).run()  # candidates lie with the prompts
         pairs = [(q, Job(branch, q.table, q.task, [])) for q in branch.questions()]
-        for expansion in expand.expansions():
+        for expansion in branch.expand.expansions():
             for question, job in pairs:
                 rows = question.select_rows(expansion.of(question.source)).head(_ROWS)
                 check_reading(job.task, tokenizer, rows)

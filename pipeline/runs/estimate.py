@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 import polars as pl
 
@@ -86,8 +85,7 @@ def _until_sure(full_plan: Plan, controls: Controls, sentences: Sequence[str]) -
         next_budget: str | None = str(run.budget)
         while next_budget is not None:
             budget_run = replace(run, budget=next_budget)
-            titles = [branch.title]
-            rows = _ask_and_estimate(full_plan, budget_run, controls, sentences, titles)
+            rows = _ask_and_estimate(full_plan, budget_run, controls, sentences, [branch.title])
             rows, sentence, next_budget = _look(rows, goal, parse_budget(next_budget), variances)
             LOG.info("%s: %s", branch.title, sentence)
             all_rows = pl.concat([*tables, rows])
@@ -147,8 +145,7 @@ def _ask_and_estimate(
     answers are kept for a larger budget.
     """
     plan = sample_plan(replace(full_plan, run=run))
-    folders = [step.artifact.folder for step in plan.steps]
-    note_use(plan.store, begin_use(run.name, run.results, folders))
+    note_use(plan.store, begin_use(plan))
     if titles is not None:
         plan = replace(plan, branches=tuple(b for b in plan.branches if b.title in titles))
     renewed = Counter[str]()
@@ -170,10 +167,9 @@ def _ask(plan: Plan, sentences: Sequence[str]) -> None:
             compute(plan)
         else:
             make_given(plan)
-            for line in chain.from_iterable(
-                warn_of_treated(branch.answers) for branch in plan.branches
-            ):
-                LOG.warning("%s", line)
+            for branch in plan.branches:
+                for line in warn_of_treated(branch.answers):
+                    LOG.warning("%s", line)
     for branch in plan.branches:
         assert branch.chosen is not None, "a budget chooses"
         tables = ((branch.chosen, "chosen"), (branch.prompts, "prompts"), (branch.facts, "pairs"))

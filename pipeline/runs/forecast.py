@@ -37,7 +37,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
 from factsweep.pipeline.inputs import models
 from factsweep.pipeline.runs.preflight import read_sources, warn_of_silent_servers
 from factsweep.pipeline.stages.choose import Choose
-from factsweep.pipeline.stages.expand import Expand, list_shard_ends
+from factsweep.pipeline.stages.expand import list_shard_ends
 from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan, warnings
 from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.artifact import Artifact
@@ -111,9 +111,7 @@ def _differences(answers: Artifact, recipes: Recipes) -> list[str]:
 
 def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forecast:
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
-    expand = branch.step(branch.prompts).stage
-    assert isinstance(expand, Expand), "prompts are expanded"
-    facts = expand.unify_shown_labels(facts)
+    facts = branch.expand.unify_shown_labels(facts)
     choose = _chooser(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id

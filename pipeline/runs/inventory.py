@@ -19,11 +19,11 @@ from factsweep.operators.errors import ArtifactHeldError, DamagedFileError, Inpu
 from factsweep.pipeline.config.folders import below
 from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.results import baseline, run_record
+from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import lease, manifest
 from factsweep.pipeline.storage.lookup import folders, locate_artifact, read_recipe
 from factsweep.pipeline.storage.store import Store, digest
 
-_LEASES = "leases/"
 _USES = "uses"
 _FIX = "; remove it if the run is no longer wanted, or run that again."
 _UNFINISHED = "a run that is not known and not done"
@@ -78,9 +78,7 @@ def list_artifacts(store: Store, results: str) -> list[Item]:
     """
     files = {folder: store.files(folder) for folder in folders(store)}
     # Of a removed artifact the file of its last lease is left.
-    files = {
-        f: names for f, names in files.items() if not all(n.startswith(_LEASES) for n in names)
-    }
+    files = {f: by_name for f, by_name in files.items() if not all(map(_is_lease, by_name))}
     needed = find_needs(store, list(files), results)
     items = [
         Item(
@@ -93,6 +91,10 @@ def list_artifacts(store: Store, results: str) -> list[Item]:
         for folder, by_name in files.items()
     ]
     return sorted(items, key=lambda item: (-item.bytes, item.folder))
+
+
+def _is_lease(name: str) -> bool:
+    return name.startswith("leases/")
 
 
 def find_unneeded(items: Sequence[Item], *, unfinished: bool) -> list[Item]:
@@ -121,7 +123,7 @@ def remove_artifacts(
         for folder in removable:
             writer.check()
             names = store.files(folder)
-            last_lease = max(name for name in names if name.startswith(_LEASES))
+            last_lease = max(filter(_is_lease, names))
             for name in names:
                 if name != last_lease:
                     store.drop(f"{folder}/{name}")
@@ -251,35 +253,33 @@ def _inputs(store: Store, folder: str) -> Iterable[str]:
     try:
         return read_recipe(store, folder).inputs.values()
     except (FileNotFoundError, DamagedFileError) as error:
-        name = (
-            f"{folder}/{manifest.NAME}"  # the file itself, because `locate_artifact` may list less
-        )
-        if locate_artifact(store, folder).is_complete() and (
-            inputs := store.get_json(name)["inputs"]
-        ):
-            return [source.partition("/")[2] for source in inputs]
-        if isinstance(error, DamagedFileError):
-            state = "damaged"
-        elif any(not file.startswith(_LEASES) for file in store.files(folder)):
-            state = "gone"
-        else:
+        if locate_artifact(store, folder).is_complete():
+            # Of the file itself, because `locate_artifact` may list less.
+            inputs = store.get_json(f"{folder}/{manifest.NAME}")["inputs"]
+            if inputs:
+                return [source.partition("/")[2] for source in inputs]
+        is_damaged = isinstance(error, DamagedFileError)
+        if not is_damaged and all(map(_is_lease, store.files(folder))):
             return []
         name = f"{folder}/recipe.json"
         raise DamagedFileError(
-            f"{store.where(name)} is {state}, so that its inputs, which must be kept, are unknown; "
-            f"repeat its run, which writes it again, or remove {store.where(folder)}.",
+            f"{store.where(name)} is {'damaged' if is_damaged else 'gone'}, so that its inputs, "
+            f"which must be kept, are unknown; repeat its run, which writes it again, or remove "
+            f"{store.where(folder)}.",
             name,
         ) from error
 
 
-def begin_use(run: str, results: str, artifacts: Collection[str]) -> RunUse:
+def begin_use(plan: Plan) -> RunUse:
     """The use of a run that begins now."""
-    return RunUse(run, to_absolute(results), socket.gethostname(), _now(), None, tuple(artifacts))
+    run, artifacts = plan.run, tuple(step.artifact.folder for step in plan.steps)
+    place = to_absolute(run.results), socket.gethostname()
+    return RunUse(run.name, *place, run_record.format_now(), None, artifacts)
 
 
 def end_use(use: RunUse) -> RunUse:
     """The use of a run whose results are written."""
-    return replace(use, done=_now())
+    return replace(use, done=run_record.format_now())
 
 
 def note_use(store: Store, use: RunUse) -> None:
@@ -300,7 +300,3 @@ def read_uses(store: Store) -> Iterator[RunUse]:
 def to_absolute(results: str) -> str:
     """The absolute path of a folder, or a URL without secrets."""
     return Store(results).where() if "://" in results else str(Path(results).absolute())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

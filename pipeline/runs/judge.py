@@ -89,12 +89,9 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
             f"{count(texts.height, 'answer')}; choose a model that follows instructions, or "
             f"another prompt.instruct. The results of {name} are unchanged."
         )
-    judges = past_runs.record(base.results, name)["run"].get("judges")  # others may have judged it
-    other_judges = [
-        folder
-        for folder in judges or ()
-        if Verdicts.of_metrics(Store(store), folder).judge != model
-    ]
+    judges = past_runs.record(base.results, name)["run"].get("judges") or ()  # judged meanwhile
+    verdicts_of = partial(Verdicts.of_metrics, Store(store))
+    other_judges = [folder for folder in judges if verdicts_of(folder).judge != model]
     judged = replace(run, judges=(*other_judges, *folders))
     _measure(judged)
     answers = count(texts.height, "answer")
@@ -130,9 +127,7 @@ def _list_answers(name: str, record: Record, store: str) -> Iterator[pl.DataFram
         for relation_id in branch.relations:
             rows = add_spans(_read_answers(branch, relation_id))
             rows = add_judged_text(rows, facts.of(relation_id).pairs)
-            yield rows.select(
-                relation_id=pl.lit(relation_id), judged_id="judged_id", judged_text="judged_text"
-            )
+            yield rows.select(pl.lit(relation_id).alias("relation_id"), "judged_id", "judged_text")
 
 
 def _read_answers(branch: PastBranch, relation_id: str) -> pl.DataFrame:
@@ -153,7 +148,9 @@ def _find_runs(
     An earlier run counts if it is complete, or asks for nothing but these answers.
     """
     load_over = partial(_load_over, base.results, overrides, with_reminder=with_reminder)
-    words = _read_words(base)
+    (setting,) = base.settings
+    assert isinstance(setting, JudgePrompt)
+    words = setting.verdicts
     folder = f"{'fake-' * (base.decoding.engine == 'fake')}judge-{base.model.name}"
     check_run(folder)
     store, missing_ids = Store(base.results), {*texts["judged_id"]}
@@ -178,22 +175,11 @@ def _find_runs(
         yield load_over(name, table)
 
 
-def _read_words(base: Run) -> list[str]:
-    """The three words of a judge."""
-    (setting,) = base.settings
-    assert isinstance(setting, JudgePrompt)
-    return setting.verdicts
-
-
 def _write_table(texts: pl.DataFrame, words: Sequence[str]) -> bytes:
     """The answers to judge as a table of questions, whose answers are the words of the judge."""
-    rows = texts.select(
-        id="judged_id",
-        relation="relation_id",
-        question="judged_text",
-        answers=pl.lit(words, pl.List(pl.String)),
-    )
-    return rows.write_ndjson().encode()
+    answers = pl.lit(words, pl.List(pl.String))
+    names = {"id": "judged_id", "relation": "relation_id", "question": "judged_text"}
+    return texts.select(**names, answers=answers).write_ndjson().encode()
 
 
 def _load_over(

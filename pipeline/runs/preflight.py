@@ -18,7 +18,6 @@ from factsweep.pipeline.decoding.remaining_prompts import list_work
 from factsweep.pipeline.inputs import catalog, models
 from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages import facts as facts_stage
-from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.plan import Branch, Plan, warnings
 from factsweep.pipeline.stages.question import check_reading, room
 
@@ -92,11 +91,8 @@ def read_sources(plan: Plan) -> Facts:
 
 
 def _check_setting(plan: Plan, branch: Branch, facts: Facts) -> None:
-    run, expand = plan.run, branch.step(branch.prompts).stage
-    assert isinstance(expand, Expand), "prompts are expanded"
-    few_facts = _first_pairs(
-        expand.unify_shown_labels(facts), getattr(branch.setting, "shots", 0) + _FEW
-    )
+    run, n_pairs = plan.run, getattr(branch.setting, "shots", 0) + _FEW
+    few_facts = _first_pairs(branch.expand.unify_shown_labels(facts), n_pairs)
     expansions = list(run.method.ask.expand(few_facts, branch.setting, seed=run.seed))
     if run.answers is None and not branch.admitted.is_complete():
         _check_reading(plan, branch, expansions)

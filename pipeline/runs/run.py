@@ -103,7 +103,7 @@ def _make_and_measure(
     is_new: bool,
 ) -> pl.DataFrame:
     """Make what is missing and write the results; `is_new`: looks at it have made something."""
-    settings, store, use = plan.run, Store(plan.run.folder), _begin_use(plan)
+    settings, store, use = plan.run, Store(plan.run.folder), begin_use(plan)
     earlier = run_record.read_earlier(store)
     if (replaced := run_record.warn_of_replacement(store, earlier, plan)) is not None:
         LOG.warning("%s", replaced)
@@ -145,10 +145,6 @@ def _settle(
             repair(plan, damage, renewed)
 
 
-def _begin_use(plan: Plan) -> RunUse:
-    return begin_use(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
-
-
 def _sample_until(
     plan: Plan, make: Callable[[Plan], None], sentences: Sequence[str]
 ) -> tuple[Plan, bool]:
@@ -159,7 +155,7 @@ def _sample_until(
         def read(is_made: bool, look_plan: Plan = look_plan) -> tuple[sampling.SampleLook, bool]:
             return sampling.read_look(look_plan), is_made
 
-        look, is_made = _settle(look_plan, make, sentences, _begin_use(look_plan), read)
+        look, is_made = _settle(look_plan, make, sentences, begin_use(look_plan), read)
         is_new |= is_made
         end = (f"samples.until={samples.until} is reached.",) if look.is_met else ()
         for sentence in (*look.sentences, *end):

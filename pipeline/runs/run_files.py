@@ -33,7 +33,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine import logs
 from factsweep.pipeline.machine.secrets import hidden
 from factsweep.pipeline.machine.software import commit
-from factsweep.pipeline.results.run_record import PROGRESS, QUESTIONS, describe_run
+from factsweep.pipeline.results.run_record import PROGRESS, QUESTIONS, describe_run, format_now
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.store import Store
@@ -117,7 +117,7 @@ def _end(run: Run, state: State, cause: str | None = None) -> None:
         is_other = last.state != "done" or not is_of(last, run)
         if is_own:
             cause = cause and hidden(cause)
-            put_pulse(run, replace(last, at=_now(), state=state, why=cause))
+            put_pulse(run, replace(last, at=format_now(), state=state, why=cause))
         elif state == "done" and is_other:
             write_pulse(run, state)
 
@@ -261,7 +261,7 @@ def write_pulse(
         counts = last.counts if last is not None else {}
     this = lease.this_process()
     process = (this.host, this.pid, dict(counts), cause, this.machine, this.started)
-    put_pulse(run, Pulse(_now(), state, *process, describe_run(run)))
+    put_pulse(run, Pulse(format_now(), state, *process, describe_run(run)))
 
 
 def is_of(pulse: Pulse, run: Run) -> bool:
@@ -282,10 +282,6 @@ def is_of(pulse: Pulse, run: Run) -> bool:
 def put_pulse(run: Run, pulse: Pulse) -> None:
     """Write a pulse into the folder of the results of a run."""
     Store(run.folder).put_json(PROGRESS, asdict(pulse))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def read_pulse(run: Run) -> Pulse | None:

@@ -1,7 +1,6 @@
 """status: the state of artifacts by listings and manifests, and the progress of a running run."""
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 import polars as pl
@@ -20,27 +19,11 @@ from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.integrity import check_listing
 from factsweep.pipeline.storage.lease import Clock
-from factsweep.pipeline.storage.shard import Footer, numbers
+from factsweep.pipeline.storage.shard import Footer, sum_counts
 from factsweep.pipeline.storage.store import Store
 
 _LOOK_S = 2.0
 _SILENT_S = 60.0  # without a new pulse, before a run may be dead
-
-
-class _Writers:
-    """The writers of artifacts in words, each looked at once."""
-
-    def __init__(self) -> None:
-        self._text_by_id: dict[str, str] = {}
-
-    def describe(self, artifact: Artifact) -> Iterator[str]:
-        """The writer of an artifact, if it has one, and whether that is dead."""
-        holder = lease.find_holder(artifact.store, artifact.folder)
-        if holder is not None:
-            if holder.id not in self._text_by_id:
-                life = lease.describe_life(artifact.store, holder)
-                self._text_by_id[holder.id] = f"written by {holder}{life}"
-            yield self._text_by_id[holder.id]
 
 
 def status(settings: Run) -> Iterator[str]:
@@ -48,7 +31,7 @@ def status(settings: Run) -> Iterator[str]:
 
     Of a stage: done, partial, missing or damaged; its speed, its writer.
     """
-    plan, writers = build_requested_plan(settings), _Writers()
+    plan, life_by_writer = build_requested_plan(settings), dict[str, str]()
     pulse = read_pulse(plan.run)
     if pulse is not None and is_of(pulse, plan.run):
         yield f"run {plan.run.name}: {_describe_pulse(pulse)}"
@@ -59,7 +42,7 @@ def status(settings: Run) -> Iterator[str]:
             try:
                 damage = next(check_listing(artifact), None)
                 if damage is None:
-                    state = " · ".join(_states(step, branch, plan.run, writers))
+                    state = " · ".join(_states(step, branch, plan.run, life_by_writer))
                 else:
                     state = f"damaged: {damage.sentence}"
             except DamagedFileError as error:
@@ -79,8 +62,11 @@ def _describe_pulse(pulse: Pulse) -> str:
     return f"{pulse.state} at {pulse.at}{reason}"
 
 
-def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator[str]:
-    """The state of an artifact; of one that engines write its counts, rates and writer."""
+def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]) -> Iterator[str]:
+    """The state of an artifact; of one that engines write its counts, rates and writer.
+
+    Each writer is looked at once: `life_by_writer` gets what is known of its life.
+    """
     artifact, question, chosen, is_open = step.artifact, step.question, branch.chosen, True
     if question is not None and chosen is not None:
         if not chosen.is_complete():  # there may be answers to another part of the prompts
@@ -106,8 +92,10 @@ def _states(step: Step, branch: Branch, run: Run, writers: _Writers) -> Iterator
             rows = sum(shards.get(shard, 0) for shard in published) + n_chunked
             yield f"{rows:,} of {sum(shards.values()):,} prompts"
     yield from _spent(artifact, chunks, needed)
-    if is_open:
-        yield from writers.describe(artifact)
+    if is_open and (holder := lease.find_holder(artifact.store, artifact.folder)) is not None:
+        if holder.id not in life_by_writer:
+            life_by_writer[holder.id] = lease.describe_life(artifact.store, holder)
+        yield f"written by {holder}{life_by_writer[holder.id]}"
 
 
 def _budget_state(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
@@ -123,10 +111,8 @@ def _budget_state(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
 
 def _spent(artifact: Artifact, chunks: list[Footer], needed: pl.DataFrame | None) -> Iterator[str]:
     """The errors and the rates of an artifact with open `chunks`; `needed`: a budget's prompts."""
-    counts = Counter[str]()
-    shard_counts = artifact.counts(artifact.stage).values()
-    for part_counts in (*shard_counts, *(chunk.counts for chunk in chunks)):
-        counts.update(numbers(part_counts))
+    published = artifact.counts(artifact.stage).values()
+    counts = sum_counts([*published, *(chunk.counts for chunk in chunks)])
     if counts:
         yield f"{_count_errors(artifact, needed)} errors"
     if counts["seconds"]:

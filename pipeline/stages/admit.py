@@ -67,11 +67,8 @@ class Admit(ShardedStage):
         artifact.finish(["errors"], expected_shards={"errors": n_by_shard}, made_of=[self.prompts])
 
     def _admit(self, artifact: Artifact, shards: Sequence[str]) -> None:
-        tokenizer, tokenizing, loaded = (
-            models.tokenizer(self.weights),
-            Lock(),
-            Semaphore(_IN_MEMORY),
-        )
+        tokenizer, tokenizing = models.tokenizer(self.weights), Lock()
+        loaded = Semaphore(_IN_MEMORY)
 
         def admit(shard: str) -> None:
             with loaded:
@@ -90,15 +87,10 @@ class Admit(ShardedStage):
                         adds_text=self.weights.model.chat_template,
                     )
             details = [f"{length} tokens, room for {self.limit}" for length in lengths.values()]
-            errors = pl.DataFrame(
-                {
-                    "prompt_id": rows["prompt_id"].gather(list(lengths)),
-                    "detail": pl.Series(details, dtype=pl.String),
-                }
-            )
-            error_rows = errors.with_columns(
-                stage=pl.lit("admit"), reason=pl.lit("prompt_too_long")
-            )
-            artifact.publish("errors", shard, error_rows)
+            errors = pl.select(
+                prompt_id=rows["prompt_id"].gather(list(lengths)),
+                detail=pl.Series(details, dtype=pl.String),
+            ).with_columns(stage=pl.lit("admit"), reason=pl.lit("prompt_too_long"))
+            artifact.publish("errors", shard, errors)
 
         artifact.store.each(admit, shards)

@@ -67,11 +67,8 @@ class Aggregate:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
         measure = METHODS[self.method].measure
-        repeated = (
-            None
-            if self.repeated_answers is None
-            else self.repeated_answers.read_all(self.repeated_answers.stage)
-        )
+        again = self.repeated_answers
+        repeated = None if again is None else again.read_all(again.stage)
         evidence = self._evidence(repeated)
         with ThreadPoolExecutor(1) as reader:  # the answers are read while metrics are computed
             answer_metrics = reader.submit(lambda: list(self._answer_metrics(repeated)))
@@ -80,9 +77,8 @@ class Aggregate:
         tables["metrics"] = pl.concat(metrics, how="diagonal")
         for table, rows in tables.items():
             artifact.write(table, "all", _add_names(rows, artifact.recipe))
-        inputs = (self.facts, self.prompts, self.answers, self.matched, self.repeated_answers)
-        made_of = [source for source in inputs if source is not None]
-        artifact.finish(measure.measured, made_of=made_of)
+        inputs = (self.facts, self.prompts, self.answers, self.matched, again)
+        artifact.finish(measure.measured, made_of=list(filter(None, inputs)))
 
     def _answer_metrics(self, repeated: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
         """The metrics of unmatched answers (cut ones, changed ones), which are read once."""
@@ -126,12 +122,9 @@ class Aggregate:
         further = sorted(names & {*stored.columns} - {*empty(measure.answers).columns})
 
         def condense(relation_id: str) -> Tables:
+            categories = {measure.answers: measure.categories}
             matched = {
-                table: self.matched.read(
-                    table,
-                    relation_id,
-                    categories=measure.categories if table == measure.answers else (),
-                )
+                table: self.matched.read(table, relation_id, None, categories.get(table, ()))
                 for table in measure.matched
             }
             if further:

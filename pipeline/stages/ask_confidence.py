@@ -14,7 +14,7 @@ import polars as pl
 
 from factsweep.operators.engines.protocol import Answer, RefusedRequest, Sampling, ScoreRequest
 from factsweep.operators.prompts.chat import messages
-from factsweep.operators.prompts.tokens import encode
+from factsweep.operators.prompts.tokens import encode, n_shared
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.stages.generate import Generate, build_error, count_answer, slice_rows
 from factsweep.pipeline.stages.question import AnswerRow, Further, Question, Questions, Task
@@ -156,10 +156,9 @@ class AskTruth(AskAboutAnswer):
                 yield build_error(replace(refusal, request_id=name))
                 continue
             reply = {"logprob_true": true.entity_logprob, "logprob_false": false.entity_logprob}
-            read = true.n_prompt_tokens + false.n_prompt_tokens
-            cached = true.n_cached_tokens + false.n_cached_tokens
-            written = true.n_output_tokens + false.n_output_tokens
-            yield _join(answers[name], reply, read, cached, written)
+            counts = ("n_prompt_tokens", "n_cached_tokens", "n_output_tokens")
+            tokens = (getattr(true, count) + getattr(false, count) for count in counts)
+            yield _join(answers[name], reply, *tokens)
 
     def _encode_words(
         self, texts: Mapping[str, str], tokenizer: Any
@@ -167,7 +166,7 @@ class AskTruth(AskAboutAnswer):
         """The tokens of each question with each word, and where the word begins in them."""
         encoded = [self._encode([*texts.values()], word, tokenizer) for word in ("", *self.words)]
         return {
-            name: [(token_ids, _common_length(bare, token_ids)) for token_ids in with_words]
+            name: [(token_ids, n_shared([bare, token_ids])) for token_ids in with_words]
             for name, bare, *with_words in zip(texts, *encoded, strict=True)
         }
 
@@ -176,12 +175,6 @@ class AskTruth(AskAboutAnswer):
             return encode(tokenizer, [f"{text}{word}" for text in texts])
         prefill = f"{self.greedy.prefill or ''}{word.strip()}" or None
         return replace(self.greedy, as_turns=True, prefill=prefill).token_ids(tokenizer, texts)
-
-
-def _common_length(left: Sequence[int], right: Sequence[int]) -> int:
-    """The number of tokens with which both begin."""
-    differing = (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
-    return next(differing, min(len(left), len(right)))
 
 
 @dataclass(frozen=True)

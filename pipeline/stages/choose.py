@@ -89,9 +89,7 @@ class Choose:
     def choose_samples(self, designs: Mapping[str, Design]) -> ChosenSamples:
         """The sample of each relation, given the designs."""
         if not self.whole_pairs:
-            relations = {
-                name: design for name, design in designs.items() if isinstance(design, Relation)
-            }
+            relations = {name: rows for name, rows in designs.items() if isinstance(rows, Relation)}
             samples = choice.choose_prompts(relations, self.budget.of, seed=self.seed)
             return ChosenSamples(samples, choice.tabulate_designs(relations))
         pairs = {name: rows for name, rows in designs.items() if isinstance(rows, pl.DataFrame)}
@@ -100,9 +98,8 @@ class Choose:
             rows.select("pair_id", n_templates, relation_id=pl.lit(name), n_names="n")
             for name, rows in pairs.items()
         ]
-        return ChosenSamples(
-            choice.choose_pairs(pairs, self.budget.of, seed=self.seed), pl.concat(crossed)
-        )
+        samples = choice.choose_pairs(pairs, self.budget.of, seed=self.seed)
+        return ChosenSamples(samples, pl.concat(crossed))
 
     def of(self, sample: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
         """The sampled rows of a relation's prompts, with the prompt whose answer each shares."""

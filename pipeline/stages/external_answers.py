@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import gt, lt
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from factsweep.operators.matching.preferred import FURTHER, read_preferences
 from factsweep.operators.methods.method import GENERATE, PREFER, SCORE, Ability, PromptSetting
 from factsweep.operators.prompts.chat import messages
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
-from factsweep.operators.schemas import empty
+from factsweep.operators.schemas import empty, refuse
 from factsweep.operators.wording import shorten
 from factsweep.pipeline.inputs import catalog, files
 from factsweep.pipeline.inputs.evaluation_logs import read_log
@@ -138,17 +138,12 @@ class GivenAnswers:
             for text, thought, prompt in zip(rows["text"], rows["thought"], prompts, strict=True)
         ]
         texts = rows.with_columns(pl.DataFrame(readings, schema=_READING, orient="row"))
-        batch = self.batch
-        reasons, details = ({}, {}) if batch is None else (batch.failed, batch.details)
-        return texts.with_columns(
-            pl.col("prompt_id")
-            .replace_strict([*by_id], [*by_id.values()], default=default, return_dtype=pl.String)
-            .alias(name)
-            for name, by_id, default in (
-                ("reason", reasons, pl.col("reason")),
-                ("detail", details, None),
-            )
-        )
+        if (batch := self.batch) is None:
+            return texts.with_columns(detail=pl.lit(None, pl.String))
+        replace = partial(pl.col("prompt_id").replace_strict, return_dtype=pl.String)
+        reason = replace([*batch.failed], [*batch.failed.values()], default=pl.col("reason"))
+        detail = replace([*batch.details], [*batch.details.values()], default=None)
+        return texts.with_columns(reason=reason, detail=detail)
 
     def _reading(
         self, text: str, thought: str | None, turns: Sequence[Mapping[str, str]]
@@ -228,34 +223,28 @@ class GivenAnswers:
     def _answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         self.check()
-        rows = self._rows()
-        is_scored = self.ability == SCORE
+        read = {PREFER: self._preferences, SCORE: self._scores}.get(self.ability, self._texts)
         # Columns are read lazily: damage further on is found only here.
         with input_errors(str(self.path), "check its rows and their quotation marks"):
-            if self.ability == PREFER:
-                answers = self._preferences(rows)
-            else:
-                answers = self._scores(rows) if is_scored else self._texts(rows)
+            answers = read(self._rows())
         if answers.is_empty():
             raise InputError(f"{self.path} has no answers; give one row for each that there is.")
-        ids = "candidate_id and setting" if is_scored else "prompt_id"
+        ids = "candidate_id and setting" if self.ability == SCORE else "prompt_id"
         prompt_ids = pl.concat(self.prompts.each("prompts", ("prompt_id",)))["prompt_id"]
-        column = self.ability.column
+        prompt_id, column = pl.col("prompt_id"), self.ability.column
         empty_text = ' (`""` in CSV if it is empty)' if column == "text" else ""
         fix = f"give one{empty_text} or leave the row out"
+        no_prompt = "it is no prompt of this benchmark, setting and seed; check prompt= and seed="
         problems = {
             f"its {column} is null; {fix}": pl.col(column).is_null(),
-            f"its {ids} stands twice; leave one out": ~pl.col("prompt_id").is_first_distinct(),
-            "it is no prompt of this benchmark, setting and seed; check prompt= and seed=": ~pl.col(
-                "prompt_id"
-            ).is_in(prompt_ids.implode(), nulls_equal=True),
+            f"its {ids} stands twice; leave one out": ~prompt_id.is_first_distinct(),
+            no_prompt: ~prompt_id.is_in(prompt_ids.implode(), nulls_equal=True),
         }
-        answers = answers.with_row_index("row")
-        for problem, wrong in problems.items():
-            for row, name in answers.filter(wrong).select("row", "prompt_id").head(1).iter_rows():
-                raise InputError(f"{self.path}, row {row} (counted from 0), {name!r}: {problem}.")
+        row = ", row {row} (counted from 0), {prompt_id!r}: "
+        sentences = {f"{row}{problem}.": is_wrong for problem, is_wrong in problems.items()}
+        refuse(answers.with_row_index("row"), sentences, ["row", "prompt_id"], str(self.path))
         catalog.check_unchanged([self.path], self.recipe.fields["answers"])
-        return answers.drop("row")
+        return answers
 
     @cached_property
     def _logged(self) -> pl.DataFrame | None:

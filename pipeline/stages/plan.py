@@ -62,6 +62,13 @@ class Branch:
         """The setting, with its variant if it has one."""
         return " ".join(filter(None, (self.setting.name, self.setting.variant)))
 
+    @property
+    def expand(self) -> Expand:
+        """The stage that writes its prompts."""
+        stage = self.step(self.prompts).stage
+        assert isinstance(stage, Expand), "prompts are expanded"
+        return stage
+
     def step(self, artifact: Artifact) -> Step:
         """The step of an artifact."""
         return next(step for step in self.steps if step.artifact == artifact)
@@ -90,12 +97,7 @@ class Branch:
 
     def list_outputs(self) -> Iterator[Artifact]:
         """The artifacts of model output: the answers, the repeated ones, and further ones."""
-        yield self.answers
-        yield from (
-            (self.repeated_answers, *self.extra_outputs)
-            if self.repeated_answers is not None
-            else self.extra_outputs
-        )
+        yield from filter(None, (self.answers, self.repeated_answers, *self.extra_outputs))
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,8 @@ def build_plan(run: Run) -> Plan:
         weights = models.resolve(run.model)
     else:
         weights = Weights(run.model, f"answers of {Path(run.answers).name}")
-    sources = _sources(run)
-    branches = (_branch(run, setting, sources, weights) for setting in run.settings)
+    sources, judges = _sources(run), load_verdicts(run)
+    branches = (_branch(run, setting, sources, weights, judges) for setting in run.settings)
     return Plan(run, weights, tuple(branches))
 
 
@@ -224,11 +226,8 @@ def sample_plan(plan: Plan) -> Plan:
         question = answers.question and replace(answers.question, part=chosen.artifact)
         answers = replace(answers, after=(*answers.after, chosen), question=question)
         steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), answers)
-        branches.append(
-            replace(
-                branch, repeated_answers=None, extra_outputs=(), chosen=chosen.artifact, steps=steps
-            )
-        )
+        asked = replace(branch, repeated_answers=None, extra_outputs=())
+        branches.append(replace(asked, chosen=chosen.artifact, steps=steps))
     return replace(plan, branches=tuple(branches))
 
 
@@ -259,9 +258,8 @@ def _sources(run: Run) -> tuple[Step, ...]:
 def _prompts(run: Run, setting: PromptSetting, sources: tuple[Step, ...]) -> Step:
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
-    values_in = (
-        facts_stage.demonstration_language(run.benchmark) if getattr(setting, "shots", 0) else None
-    )
+    has_shots = getattr(setting, "shots", 0)
+    values_in = facts_stage.demonstration_language(run.benchmark) if has_shots else None
     base_or_none = base[0] if base else None
     expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base_or_none, values_in)
     return _step(run, expand, *sources)
@@ -272,29 +270,26 @@ _Answers = tuple[Step, Step, Step | None, tuple[Step, ...]]
 
 
 def _branch(
-    run: Run, setting: PromptSetting, sources: tuple[Step, ...], weights: Weights
+    run: Run,
+    setting: PromptSetting,
+    sources: tuple[Step, ...],
+    weights: Weights,
+    judges: tuple[Verdicts, ...],
 ) -> Branch:
     method, samples, facts = run.benchmark.method, run.decoding.samples, sources[0].artifact
     has_samples = run.answers is None and "samples" in run.method.ask.ability.extra_tables
     n_sampled = samples.n_prompts if has_samples and samples.n_answers else 0
     prompts = _prompts(run, setting, sources)
-    if run.answers:
-        admitted, answers, repeated_step, further_steps = _plan_external_answers(
-            run, setting, prompts
-        )
-    else:
-        admitted, answers, repeated_step, further_steps = _plan_answers(
-            run, setting, prompts, weights
-        )
+    plan_answers = _plan_external_answers if run.answers else _plan_answers
+    admitted, answers, repeated_step, further_steps = plan_answers(run, setting, prompts, weights)
     further_artifacts = tuple(step.artifact for step in further_steps)
-    inputs = (facts, prompts.artifact, answers.artifact)
+    inputs = (facts, prompts.artifact, answers.artifact, further_artifacts)
     repeats = () if repeated_step is None else (repeated_step,)
     repeated = None if repeated_step is None else repeated_step.artifact
-    read_again = repeated if "confidences" in run.method.measure.matched else None
-    judges, matching = load_verdicts(run), run.matching
-    further = (further_artifacts, read_again)
-    match = Match(method, *inputs, *further, matching, weights, n_sampled, judges)
-    read_steps = repeats if read_again is not None else ()
+    is_read_again = "confidences" in run.method.measure.matched
+    read_again = repeated if is_read_again else None
+    match = Match(method, *inputs, read_again, run.matching, weights, n_sampled, judges)
+    read_steps = repeats if is_read_again else ()
     matched = _step(run, match, prompts, answers, *further_steps, *read_steps)
     aggregate = Aggregate(
         method=method,
@@ -359,18 +354,14 @@ def _plan_answers(run: Run, setting: PromptSetting, prompts: Step, weights: Weig
         artifact = Artifact(Store(run.artifacts), stage.recipe)
         return Step(artifact, (admitted,), stage=None, question=question)
 
-    repeated = (
-        None if questions.repeated_question is None else build_step(questions.repeated_question)
-    )
-    return (
-        admitted,
-        build_step(questions.answers),
-        repeated,
-        tuple(map(build_step, questions.extra_questions)),
-    )
+    answers, repeated, extra = questions
+    repeated_step = None if repeated is None else build_step(repeated)
+    return admitted, build_step(answers), repeated_step, tuple(map(build_step, extra))
 
 
-def _plan_external_answers(run: Run, setting: PromptSetting, prompts: Step) -> _Answers:
+def _plan_external_answers(
+    run: Run, setting: PromptSetting, prompts: Step, _weights: Weights
+) -> _Answers:
     source = Path(str(run.answers)), run.method.ask.ability, setting, prompts.artifact
     answers = GivenAnswers(*source, run.decoding.stop, bool(run.model.thinking))
     return _step(run, UnansweredPrompts(answers), prompts), _step(run, answers, prompts), None, ()

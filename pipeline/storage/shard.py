@@ -5,7 +5,8 @@ Damaged shards, and those of other places, raise a DamagedFileError.
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
@@ -42,13 +43,16 @@ class Footer(NamedTuple):
     content: str
 
 
-def numbers(counts: Counts) -> dict[str, float]:
-    """The counts that add up over shards, without names.
+def sum_counts(counts_of_shards: Iterable[Counts]) -> Counter[str]:
+    """The sums of the counts that are numbers, not names.
 
-    >>> numbers({"prompts": 8, "seconds": 1.5, "model": "gpt2"})
-    {'prompts': 8, 'seconds': 1.5}
+    >>> dict(sum_counts([{"prompts": 8, "model": "gpt2"}, {"prompts": 1, "seconds": 1.5}]))
+    {'prompts': 9, 'seconds': 1.5}
     """
-    return {name: value for name, value in counts.items() if not isinstance(value, str)}
+    sums = Counter[str]()
+    for counts in counts_of_shards:
+        sums.update({name: n for name, n in counts.items() if not isinstance(n, str)})
+    return sums
 
 
 def encode(frame: pl.DataFrame, place: ShardPlace, counts: Counts | None = None) -> bytes:

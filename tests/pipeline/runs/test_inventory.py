@@ -15,7 +15,6 @@ from factsweep.pipeline.config.settings import load
 from factsweep.pipeline.results import baseline, report
 from factsweep.pipeline.runs.forecast import forecast, lines
 from factsweep.pipeline.runs.inventory import (
-    RunUse,
     begin_use,
     end_use,
     find_needs,
@@ -101,19 +100,15 @@ def make_run(root: str, small_settings: Settings, compute_here: Compute) -> Call
         plan = begun(small_settings(f"artifacts={root}", *overrides))
         compute_here(plan.run)
         report.write(plan, {"total": 1.0})
-        note_use(plan.store, end_use(use(plan)))
+        note_use(plan.store, end_use(begin_use(plan)))
         return plan
 
     return make_run
 
 
-def use(plan: Plan) -> RunUse:
-    return begin_use(plan.run.name, plan.run.results, [s.artifact.folder for s in plan.steps])
-
-
 def begun(run: Run) -> Plan:
     plan = build_plan(run)
-    note_use(plan.store, use(plan))
+    note_use(plan.store, begin_use(plan))
     return plan
 
 
@@ -192,7 +187,7 @@ def test_run_that_is_not_done_keeps_all_that_it_plans(
 
 def test_results_that_cannot_be_seen_keep_their_artifacts(make_run: Compute) -> None:
     plan = make_run()
-    noted = end_use(use(plan))
+    noted = end_use(begin_use(plan))
     shutil.rmtree(results_of(plan))
     plan.store.drop(noted.name)
     elsewhere = replace(noted, host="another", results="/home/her/results")
