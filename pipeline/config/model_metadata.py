@@ -46,15 +46,32 @@ _LONGEST = 4096  # prompts have hundreds of tokens; the cache must hold one of t
 _TOKENS = 32_768
 _OVERHEAD = 2e9  # bytes per GPU: activations, CUDA graphs, buffers
 _ON_ONE_NODE = (1, 2, 4, 8)
-# In GB, of GPUs whose names do not contain it.
-_GB = {
-    "B200": 180,
-    "H200": 141,
-    **dict.fromkeys(("H100", "H800"), 80),
-    **dict.fromkeys(("L40", "A40", "A6000"), 48),
-    "A100": 40,
-    **dict.fromkeys(("4090", "3090", "A10", "L4"), 24),
-    **dict.fromkeys(("T4", "V100", "P100"), 16),
+
+
+class GpuKind(NamedTuple):
+    """GB of memory where the name does not say it; dense 16-bit TFLOPS; TB/s of memory."""
+
+    memory_gb: int
+    tflops: int
+    bandwidth: float
+
+
+# Source: NVIDIA's data sheets.
+GPUS: Mapping[str, GpuKind] = {
+    "B200": GpuKind(180, 2250, 8.0),
+    "H200": GpuKind(141, 989, 4.8),
+    **dict.fromkeys(("H100", "H800"), GpuKind(80, 989, 3.35)),
+    "A100": GpuKind(40, 312, 1.6),
+    "L40": GpuKind(48, 181, 0.86),
+    "A40": GpuKind(48, 150, 0.70),
+    "A6000": GpuKind(48, 155, 0.77),
+    "4090": GpuKind(24, 165, 1.0),
+    "3090": GpuKind(24, 71, 0.94),
+    "A10": GpuKind(24, 125, 0.60),
+    "L4": GpuKind(24, 121, 0.30),
+    "V100": GpuKind(16, 125, 0.90),
+    "T4": GpuKind(16, 65, 0.32),
+    "P100": GpuKind(16, 21, 0.73),
 }
 _BITSANDBYTES = "bitsandbytes"  # a scheme whose kernels are a package that is in no lock file
 _INTEGERS = ("awq", "gptq", "auto-round")
@@ -309,8 +326,12 @@ def _context(source: _Source, text: Any, *, is_encoder: bool) -> int:
 
 
 def _json(source: _Source, name: str) -> dict[str, Any]:
-    path = _file(source, name)
-    with input_errors(f"{path}", "repair it, or fetch it again"):
+    return _load_json(_file(source, name), "repair it, or fetch it again")
+
+
+def _load_json(path: Path | None, fix: str) -> dict[str, Any]:
+    """The content of a JSON file; empty if there is no file."""
+    with input_errors(f"{path}", fix):
         return {} if path is None else dict(json.loads(path.read_bytes()))
 
 
@@ -349,10 +370,9 @@ class MemoryNeed(NamedTuple):
 
 def bytes_per_number(setting: str, device: str, stored: Callable[[], str | None]) -> int:
     """Bytes of a number in memory, with `auto` settled as for the run (`processor.best`)."""
-    dtype = (
-        processor.best(processor.device(device), stored) if setting == processor.AUTO else setting
-    )
-    return 4 if dtype == "float32" else 2
+    if setting == processor.AUTO:
+        setting = processor.best(processor.device(device), stored)
+    return 4 if setting == "float32" else 2
 
 
 def max_model_len(own_length: int, cached_per_token: float, cluster: Mapping[str, Any]) -> int:
@@ -414,7 +434,7 @@ def gpu_bytes(name: str | None) -> float | None:
     if gigabytes := re.search(r"(\d+)\s?Gi?B", name):
         return float(gigabytes[1]) * 1e9
     kind = gpu_kind(name)
-    return None if kind is None else _GB[kind] * 1e9
+    return None if kind is None else GPUS[kind].memory_gb * 1e9
 
 
 def gpu_kind(name: str) -> str | None:
@@ -424,7 +444,7 @@ def gpu_kind(name: str) -> str | None:
     ('A100', 'H100', None)
     """
     types = re.findall(r"[A-Z]*\d+", name.upper())
-    return next((kind for kind in types if kind in _GB), None)
+    return next((kind for kind in types if kind in GPUS), None)
 
 
 def quantisation_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -439,9 +459,8 @@ def quantisation_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     fields: Mapping[str, Any] = next(filter(None, candidates), {})
     producer = fields.get("quant_method") or (fields.get("producer") or {}).get("name") or ""
     method = str(producer).lower().replace("compressed_tensors", "compressed-tensors")
-    return (
-        {**fields, **(fields.get("quantization") or {}), "quant_method": method} if method else {}
-    )
+    inner = fields.get("quantization") or {}
+    return {**fields, **inner, "quant_method": method} if method else {}
 
 
 def read_quantisation(
@@ -455,9 +474,8 @@ def bits(quantisation: Mapping[str, Any]) -> int | None:
     """The bits of a quantised parameter; if groups of layers differ, the fewest."""
     if "config_groups" in quantisation:
         groups = [group.get("weights") or {} for group in quantisation["config_groups"].values()]
-        return min(
-            (int(group["num_bits"]) for group in groups if "num_bits" in group), default=None
-        )
+        numbers = (int(group["num_bits"]) for group in groups if "num_bits" in group)
+        return min(numbers, default=None)
     if n := quantisation.get("bits") or quantisation.get("w_bit"):
         return int(n)
     if quantisation.get("load_in_4bit") or quantisation.get("load_in_8bit"):
@@ -496,10 +514,8 @@ def check(model: Model, device: str, engine: str) -> None:
     if quantisation and engine == "vllm":
         problem = _missing_kernels(quantisation, device, model.dtype)
     elif quantisation.get("quant_method") == _BITSANDBYTES and find_spec(_BITSANDBYTES) is None:
-        problem = (
-            f"its kernels are not installed; give them with pip install {_BITSANDBYTES}, or "
-            f"{_TAKE_COPY}"
-        )
+        fix = f"give them with pip install {_BITSANDBYTES}, or {_TAKE_COPY}"
+        problem = f"its kernels are not installed; {fix}"
     if problem:
         raise InputError(
             f"model={model.id} is quantised ({scheme(model)}), which {engine} does not run with "
@@ -546,10 +562,7 @@ def config_json(model: Model, name: str = "config.json") -> Mapping[str, Any]:
         return {}
     on_hub = model.source == "hub"
     file = in_cache(model.id, name, model.revision) if on_hub else Path(model.id, name)
-    if file is None or not file.is_file():
-        return {}
-    with input_errors(str(file), "fetch the model again"):
-        return dict(json.loads(file.read_bytes()))
+    return _load_json(file if file and file.is_file() else None, "fetch the model again")
 
 
 def in_cache(model_id: str, name: str, revision: str) -> Path | None:

@@ -8,25 +8,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from factsweep.pipeline.config.model_metadata import gpu_bytes, gpu_kind
+from factsweep.pipeline.config.model_metadata import GPUS, gpu_bytes, gpu_kind
 
-# Dense 16-bit TFLOPS and TB/s of memory. Source: NVIDIA's data sheets.
-_POWERS = {
-    "B200": (2250, 8.0),
-    "H200": (989, 4.8),
-    **dict.fromkeys(("H100", "H800"), (989, 3.35)),
-    "A100": (312, 1.6),
-    "L40": (181, 0.86),
-    "A40": (150, 0.70),
-    "A6000": (155, 0.77),
-    "4090": (165, 1.0),
-    "3090": (71, 0.94),
-    "A10": (125, 0.60),
-    "L4": (121, 0.30),
-    "V100": (125, 0.90),
-    "T4": (65, 0.32),
-    "P100": (21, 0.73),
-}
 _SPREAD = 2.0  # either way: other prompts, settings and versions
 _FILLED = 0.8  # of a GPU's memory, by weights
 _USUAL = "generations"
@@ -87,8 +70,8 @@ def _speeds(hardware: str, gpus: int, billions: float) -> list[float]:
     An unknown GPU is any that holds its part of the model, where half as many would not.
     """
     kind, need = gpu_kind(hardware), 2e9 * billions / gpus / _FILLED
-    kinds = [kind] if kind else [name for name in _POWERS if need <= (gpu_bytes(name) or 0)]
+    kinds = [kind] if kind else [name for name in GPUS if need <= (gpu_bytes(name) or 0)]
     if kind is None and gpus > 1:
         kinds = [name for name in kinds if (gpu_bytes(name) or 0) < 2 * need] or kinds
-    flops, bandwidth = _POWERS["H200"]
-    return [s for k in kinds for s in (_POWERS[k][0] / flops, _POWERS[k][1] / bandwidth)]
+    h200, ours = GPUS["H200"], map(GPUS.__getitem__, kinds)
+    return [s for gpu in ours for s in (gpu.tflops / h200.tflops, gpu.bandwidth / h200.bandwidth)]

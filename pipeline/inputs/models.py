@@ -88,14 +88,14 @@ def resolve(model: Model) -> Weights:
         InputError: there is no such model, it cannot be seen from here, a file of it is damaged, or
             code of another repository is to run.
     """
-    sources = {
-        "hub": _on_hub,
+    resolve_source = {
+        "hub": _resolve_on_hub,
         "package": _resolve_packaged,
-        "path": _at_path,
+        "path": _resolve_at_path,
         "endpoint": _resolve_served,
-        "absent": _absent,
+        "absent": _resolve_absent,
     }
-    weights = sources[model.source](model)
+    weights = resolve_source[model.source](model)
     weights = replace(weights, content={**weights.content, **_digest_attachments(model)})
     if model.adapter is not None:
         revision = weights.revision if model.source == "hub" else None
@@ -114,7 +114,7 @@ def _digest_attachments(model: Model) -> dict[str, Any]:
         with suppress(OSError, ValueError):  # too long for a path
             is_there = Path(text).exists()
         if is_there:
-            arguments[name] = digests.digest_files(digests.list_files(Path(text)))
+            arguments[name] = _digest_folder(Path(text))
     return {**content, "arguments": arguments} if arguments else content
 
 
@@ -129,7 +129,7 @@ def _resolve_served(model: Model) -> Weights:
     return Weights(model, model.revision, {"tokenizer": tokenizer})
 
 
-def _absent(model: Model) -> Weights:
+def _resolve_absent(model: Model) -> Weights:
     """No weights, and a stand-in for the tokenizer: for plans and rehearsals."""
     stand_in = _stand_in()
     return Weights(model, "absent", {"tokenizer": f"{stand_in.id} {stand_in.revision}"})
@@ -150,11 +150,8 @@ def verify(weights: Weights) -> None:
     """
     model = weights.model
     if model.source == "hub":
-        own_content = _own_content(model, weights.revision)
-        is_same = not weights.content or weights.content == {
-            **own_content,
-            **_digest_attachments(model),
-        }
+        content = {**_own_content(model, weights.revision), **_digest_attachments(model)}
+        is_same = not weights.content or weights.content == content
     else:
         is_same = resolve(model) == weights
     if not is_same:
@@ -164,7 +161,7 @@ def verify(weights: Weights) -> None:
         )
 
 
-def _on_hub(model: Model) -> Weights:
+def _resolve_on_hub(model: Model) -> Weights:
     commit, offline = hub_commit(model.id, model.revision)
     _check_code(model, commit)
     return Weights(model, commit, _own_content(model, commit), offline)
@@ -217,12 +214,12 @@ def _resolve_packaged(model: Model) -> Weights:
     return Weights(model, version, conversion(model, version))
 
 
-def _at_path(model: Model) -> Weights:
+def _resolve_at_path(model: Model) -> Weights:
     folder = Path(model.id)
     if not (folder / "config.json").is_file():
         raise InputError(f"model.id={model.id} is no folder with a config.json; give one that is.")
     _check_code(model, None)
-    return Weights(model, digests.digest_files(digests.list_files(folder)))
+    return Weights(model, _digest_folder(folder))
 
 
 def hub_commit(name: str, revision: str) -> tuple[str, bool]:
@@ -344,10 +341,7 @@ def convert_package(model: Model, version: str) -> Path:
 
 
 def _sources(model: Model) -> dict[str, Any]:
-    return {
-        "from": digests.digest_files(digests.list_files(_package(model))),
-        "by": versions(*_LIBRARIES),
-    }
+    return {"from": _digest_folder(_package(model)), "by": versions(*_LIBRARIES)}
 
 
 def _package(model: Model) -> Path:
@@ -360,9 +354,11 @@ def _package(model: Model) -> Path:
 def _is_whole(folder: Path) -> bool:
     """Whether the folder has the digest in its record."""
     record = folder / _RECORD
-    return record.is_file() and record.read_text("utf-8") == digests.digest_files(
-        digests.list_files(folder)
-    )
+    return record.is_file() and record.read_text("utf-8") == _digest_folder(folder)
+
+
+def _digest_folder(folder: Path) -> str:
+    return digests.digest_files(digests.list_files(folder))
 
 
 def _convert_into(folder: Path, model: Model) -> None:
@@ -372,7 +368,7 @@ def _convert_into(folder: Path, model: Model) -> None:
         new, old = Path(name, "new"), Path(name, "old")
         new.mkdir()
         _convert(model, new)
-        (new / _RECORD).write_text(digests.digest_files(digests.list_files(new)), "utf-8")
+        (new / _RECORD).write_text(_digest_folder(new), "utf-8")
         if folder.exists() and not _is_whole(folder):
             folder.rename(old)
         if not folder.exists():  # another process may have been faster
