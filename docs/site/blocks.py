@@ -119,7 +119,7 @@ def in_factsweep(words: list[str]) -> Iterator[str]:
     words = [word for word in words if word != ELLIPSIS]
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
-            args = command_line._parse(words)
+            args = command_line._parse_arguments(words)
             if args.command.signature is not None and args.command.signature.keys is None:
                 overrides = [override for override in args.overrides if "=glob(" not in override]
                 for run in (

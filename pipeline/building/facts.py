@@ -92,9 +92,9 @@ def build_facts(
         first = f"; the first: {findings['finding'][0]}" if findings.height else ""
         raise InputError(f"{path}: no fact can be asked, of {facts.height} rows{first}.")
     sheet = templates or path.with_name(f"{table_files.title(path)}.templates.yaml")
-    yield from _write_sheet(sheet, usable, model)
+    yield from _write_templates(sheet, usable, model)
     try:
-        good_templates, of_templates = review_templates(usable, _read_sheet(sheet))
+        good_templates, of_templates = review_templates(usable, _read_templates(sheet))
     except InputError as error:
         raise InputError(f"{sheet}: {str(error).removeprefix(f'{sheet}: ')}") from error
     findings = pl.concat([findings, of_templates])
@@ -106,7 +106,7 @@ def build_facts(
     titles = {code: name if len(languages) == 1 else f"{name}-{code}" for code in languages}
     sets: dict[str, tuple[pl.DataFrame, Facts]] = {}
     for code, title in titles.items():  # all are read before one is published
-        _check_free(folder_path, title)
+        _check_name_is_free(folder_path, title)
         is_own = pl.col("language") == code
         set_rows = plain_rows(usable.filter(is_own), good_templates.filter(is_own))
         sets[code] = set_rows, _READER.facts(set_rows.lazy(), None)
@@ -117,10 +117,10 @@ def build_facts(
     for code, (set_rows, read) in sets.items():
         of_set = findings.filter(set_language == code)
         of_language = origin and replace(origin, language=code)
-        yield _publish(folder_path, titles[code], code, set_rows, read, of_set, of_language)
+        yield _publish_set(folder_path, titles[code], code, set_rows, read, of_set, of_language)
     yield from types
     yield from find_unshared_languages(usable)
-    yield from _summary(findings, n_omitted)
+    yield from _summarise_findings(findings, n_omitted)
 
 
 def _split_by_date(
@@ -129,19 +129,18 @@ def _split_by_date(
     """The facts later than a day, with the `sample` before or after another; what is omitted."""
     n_omitted: dict[str, int] = {}
     if after is not None:
-        is_later = _is_later(facts, "--after", after)
+        is_later = _find_later(facts, "--after", after)
         n_omitted[f"not after {after}"] = int((~is_later).sum())
         n_omitted["without a date as 2024-12-31"] = int(is_later.is_null().sum())
         facts = facts.filter(is_later)
     if cutoff is not None:
-        is_later = _is_later(facts, "--cutoff", cutoff)
+        is_later = _find_later(facts, "--cutoff", cutoff)
         names = {True: f"after {cutoff}", False: f"until {cutoff}"}
         facts = facts.with_columns(sample=is_later.replace_strict(names, default="undated"))
     return facts, n_omitted
 
 
-def _summary(findings: pl.DataFrame, n_omitted: Mapping[str, int]) -> Iterator[str]:
-    """How many rows were left out or are doubtful, by the reason."""
+def _summarise_findings(findings: pl.DataFrame, n_omitted: Mapping[str, int]) -> Iterator[str]:
     for reason, n_rows in n_omitted.items():
         if n_rows:
             yield f"  {n_rows:,} left out: {reason}"
@@ -157,7 +156,7 @@ def _summary(findings: pl.DataFrame, n_omitted: Mapping[str, int]) -> Iterator[s
         yield f"  each of them, with its row: {_FINDINGS} of the set"
 
 
-def _write_sheet(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Iterator[str]:
+def _write_templates(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Iterator[str]:
     """Write the file of templates, unless there is one, which no model replaces."""
     if sheet.exists():
         if model is not None:
@@ -197,7 +196,7 @@ def _write_sheet(sheet: Path, facts: pl.DataFrame, model: Model | None) -> Itera
         yield f"  {join_list(short)}: fewer than {model.n}; --rounds has it asked more often"
 
 
-def _read_sheet(path: Path) -> Templates:
+def _read_templates(path: Path) -> Templates:
     match folders.content(path):
         case dict(sheet) if all(isinstance(relations, dict) for relations in sheet.values()):
             lists = [texts for relations in sheet.values() for texts in relations.values()]
@@ -209,8 +208,7 @@ def _read_sheet(path: Path) -> Templates:
     )
 
 
-def _check_free(folder_path: Path, name: str) -> None:
-    """Refuse a name that is none, or under which something else lies already."""
+def _check_name_is_free(folder_path: Path, name: str) -> None:
     check(name, "the name of the set, which ends with the language of its rows")
     for shipped in (folders.CATALOG, folders.CONF / "benchmark"):
         if (shipped / f"{name}.yaml").exists():
@@ -220,7 +218,7 @@ def _check_free(folder_path: Path, name: str) -> None:
         raise InputError(f"{out} was not made by this command; choose another --name.")
 
 
-def _publish(
+def _publish_set(
     folder_path: Path,
     name: str,
     language: str,
@@ -251,8 +249,8 @@ def _publish(
     files: dict[str, str | bytes] = {
         **{f"data_catalog/{name}/{file}": content for file, content in {**tables, **card}.items()},
         f"data_catalog/{name}.yaml": text,
-        f"benchmark/{name}.yaml": _benchmark("facts", name, data=name, **language_field),
-        f"benchmark/{twins}.yaml": _benchmark("twins", twins, data=name),
+        f"benchmark/{name}.yaml": _format_benchmark("facts", name, data=name, **language_field),
+        f"benchmark/{twins}.yaml": _format_benchmark("twins", twins, data=name),
     }
     for place, content in set_folder.encode_files(files).items():
         Store(str(folder_path)).put(place, content)
@@ -262,7 +260,7 @@ def _publish(
     return f"{out}: {size}; factsweep run benchmark={name}, or {twins}"
 
 
-def _benchmark(like: str, name: str, **fields: str) -> str:
+def _format_benchmark(like: str, name: str, **fields: str) -> str:
     return yaml.safe_dump({"defaults": [like, "_self_"], "name": name, **fields}, sort_keys=False)
 
 
@@ -307,9 +305,9 @@ def read_table(
         if name in facts.columns:
             _check_aliases(facts[name], path)
     texts = [name for name in (*NEEDED, *_MORE) if name in facts.columns and name not in ALIASES]
-    _check_single(facts.select(texts), path)
+    _check_single_values(facts.select(texts), path)
     facts = facts.with_columns(pl.col(texts).cast(pl.String).str.strip_chars())
-    _check_values(facts, path)
+    _check_popularity_and_types(facts, path)
     own_language = pl.col("language") if "language" in facts.columns else pl.lit(None, pl.String)
     own_language = own_language.str.to_lowercase().replace("", None)
     facts = facts.with_columns(
@@ -323,11 +321,11 @@ def read_table(
     if unread := [name for name in present if name not in (*NEEDED, *_MORE)]:
         optional = ", ".join(name for name in _MORE if name not in present)
         read_as.append(f"not read: {', '.join(unread)}; further columns that are: {optional}")
-    lines = [*(f"{path}: {line}" for line in read_as), *_of_languages(facts)]
+    lines = [*(f"{path}: {line}" for line in read_as), *_warn_of_unknown_languages(facts)]
     return facts, [*lines, *(f"{path}: {line}" for line in notes)]
 
 
-def _is_later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
+def _find_later(facts: pl.DataFrame, option: str, day: str) -> pl.Series:
     """Whether each fact is of a later date; null where it has none.
 
     Raises:
@@ -369,8 +367,7 @@ def _suggest_unpivot(path: Path, name_by_column: Mapping[str, str], columns: Seq
     )
 
 
-def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
-    """The languages without words, in which only encoders can be asked."""
+def _warn_of_unknown_languages(facts: pl.DataFrame) -> Iterator[str]:
     codes = folders.files("language")
     for language in facts["language"].unique(maintain_order=True):
         if language != "en" and language not in codes:
@@ -382,7 +379,7 @@ def _of_languages(facts: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def _check_single(facts: pl.DataFrame, path: Path) -> None:
+def _check_single_values(facts: pl.DataFrame, path: Path) -> None:
     for column in facts:
         is_unfit = column.is_not_null()  # a list or an object of JSON, Parquet or a cell of CSV
         if not column.dtype.is_nested():
@@ -395,8 +392,7 @@ def _check_single(facts: pl.DataFrame, path: Path) -> None:
             )
 
 
-def _check_values(facts: pl.DataFrame, path: Path) -> None:
-    """Refuse a popularity that is no number, and an unknown type in a column that has types."""
+def _check_popularity_and_types(facts: pl.DataFrame, path: Path) -> None:
     if "popularity" in facts.columns:
         popularity = pl.col("popularity").replace("", None)
         is_number = popularity.cast(pl.Float64, strict=False).is_finite().fill_null(value=False)

@@ -70,7 +70,7 @@ def build_from_facts(
     for name, _, path in (entry.partition("=") for entry in data):
         set_facts = catalog.read(catalog.entry(name), path or None)
         parts.append(set_facts.knowledge_base or knowledge_base(set_facts))
-    parts += map(_of_table, facts)
+    parts += map(_read_fact_table, facts)
     if not parts:
         raise InputError("a knowledge base needs facts; give --dump, --data or --facts.")
     names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
@@ -80,7 +80,7 @@ def build_from_facts(
     base = check_knowledge_base(from_names(names, triples))
     files = {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES}
     n_rows = {table: getattr(base, table).height for table in TABLES}
-    publish(out, {**files, **describe_set(out.name, files, origin, **_fields(n_rows))})
+    publish(out, {**files, **describe_set(out.name, files, origin, **_card_fields(n_rows))})
     yield f"{out}: {base.entities.height:,} entities, {base.triples.height:,} triples"
 
 
@@ -103,26 +103,26 @@ def build_from_dump(
     check_new(out)
     check_file(dump)
     aside = out.with_name(f".{out.name}.parts")
-    _settle(aside, dump, languages, lines_per_part)
+    _keep_settings(aside, dump, languages, lines_per_part)
     _make_parts(dump, aside, languages, lines_per_part, workers)
-    if not _files(aside, "entities"):
+    if not _list_parts(aside, "entities"):
         shutil.rmtree(aside)
         raise InputError(f"{dump} is empty; fetch it again.")
-    metadata = map(pl.read_parquet_metadata, _files(aside, "entities"))
+    metadata = map(pl.read_parquet_metadata, _list_parts(aside, "entities"))
     n_unlabelled = sum(int(of_part[_UNLABELLED]) for of_part in metadata)
     new = out.with_name(f".{out.name}.new")
     new.mkdir(exist_ok=True)
     n_rows = {}
     for table in TABLES:  # one file of the parts, in their order
         path = new / f"{table}.parquet"
-        pl.scan_parquet(_files(aside, table), glob=False).sink_parquet(path)
+        pl.scan_parquet(_list_parts(aside, table), glob=False).sink_parquet(path)
         n_rows[table] = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     files = digests.digest_each({f"{table}.parquet": new / f"{table}.parquet" for table in TABLES})
     data_files = []
     for name, sha256 in files.items():
         schema = pl.read_parquet_schema(new / name)
         data_files.append(DataFile(name, (new / name).stat().st_size, sha256, schema))
-    for name, text in describe_set(out.name, data_files, origin, **_fields(n_rows)).items():
+    for name, text in describe_set(out.name, data_files, origin, **_card_fields(n_rows)).items():
         (new / name).write_text(text, "utf-8")
     new.rename(out)
     shutil.rmtree(aside)
@@ -130,13 +130,12 @@ def build_from_dump(
     yield f"  {n_unlabelled:,} items left out, no label in {' or '.join(languages)}"
 
 
-def _fields(n_rows: Mapping[str, int]) -> dict[str, Any]:
-    """The fields of `describe_set` of a knowledge base."""
+def _card_fields(n_rows: Mapping[str, int]) -> dict[str, Any]:
     splits = {table: {"train": f"{table}.parquet"} for table in TABLES}
     return {"counts": n_rows, "n_rows": n_rows["triples"], "splits": splits}
 
 
-def _of_table(path: Path) -> KnowledgeBase:
+def _read_fact_table(path: Path) -> KnowledgeBase:
     table, texts = rows(path), list[pl.Expr]()
     for ours, names in _FACTS.items():
         theirs = next((name for name in names if name in table.columns), None)
@@ -152,8 +151,7 @@ def _of_table(path: Path) -> KnowledgeBase:
     return from_triples(table.select(texts).with_columns(**labels))
 
 
-def _settle(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
-    """Record the settings of the parts, or refuse existing parts with other settings."""
+def _keep_settings(aside: Path, dump: Path, languages: Sequence[str], lines_per_part: int) -> None:
     settings = {
         "dump": dump.name,
         "bytes": dump.stat().st_size,
@@ -184,10 +182,10 @@ def _make_parts(
     dump: Path, aside: Path, languages: Sequence[str], lines_per_part: int, workers: int
 ) -> None:
     """Make the parts that are missing; one worker is this process, several are others."""
-    finished = {path.stem for path in _files(aside, "entities")}
+    finished = {path.stem for path in _list_parts(aside, "entities")}
     size, began, n_bytes = max(1, dump.stat().st_size), monotonic(), 0
     with (
-        _pool(workers) as submit,
+        _process_pool(workers) as submit,
         open_lines(dump) as (raw, stream),
         Meter("knowledge base") as meter,
     ):
@@ -196,13 +194,13 @@ def _make_parts(
             n_bytes += sum(map(len, of_part))
             part = f"{number:06d}"
             if part not in finished:
-                submit(_make, aside, part, of_part, number * lines_per_part + 1, languages)
+                submit(_publish_part, aside, part, of_part, number * lines_per_part + 1, languages)
             rate = n_bytes / 1e6 / (monotonic() - began)
             meter.show(f"{raw.tell() / size:.1%} of {dump.name} · {rate:,.0f} MB/s unpacked")
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[Callable[..., None]]:
+def _process_pool(workers: int) -> Iterator[Callable[..., None]]:
     """A function that runs a call in one of the processes, with at most two calls queued each."""
     if workers == 1:
         yield lambda call, *args: call(*args)
@@ -224,7 +222,7 @@ def _pool(workers: int) -> Iterator[Callable[..., None]]:
             pool.shutdown(cancel_futures=True)
 
 
-def _make(
+def _publish_part(
     aside: Path, part: str, lines: list[bytes], first_line: int, languages: Sequence[str]
 ) -> None:
     """Publish a part; the file of its entities comes last."""
@@ -237,5 +235,5 @@ def _make(
         new.rename(path)
 
 
-def _files(aside: Path, table: str) -> list[Path]:
+def _list_parts(aside: Path, table: str) -> list[Path]:
     return sorted((aside / table).glob("*.parquet"))

@@ -63,7 +63,7 @@ def build_myriadlama(
     manual = _read_manual(templates)
     make = partial(_read_builder(facts, labels, knowledge), manual, n_paraphrases=n, fits=fits)
     built = make()  # before any request is paid for
-    good_paraphrases, sheet, note = _paraphrases(manual, built, out, model, paraphrases)
+    good_paraphrases, sheet, note = _collect_paraphrases(manual, built, out, model, paraphrases)
     if good_paraphrases is not None:
         built = make(paraphrases=good_paraphrases)
     set_rows, set_facts = built.rows(), built.facts
@@ -79,7 +79,7 @@ def build_myriadlama(
     )
     yield from describe_omissions(built.dropped)
     yield note
-    short = built.missing.filter(_is_used(built), pl.col("n_missing") > 0)
+    short = built.missing.filter(_is_used_relation(built), pl.col("n_missing") > 0)
     for relation_id, n_manual, n_paraphrases, n_missing in short.iter_rows():
         n_wanted = n_manual * n
         yield f"  {relation_id}: {n_missing:,} of {n_wanted:,} missing, {n_paraphrases:,} there"
@@ -111,7 +111,7 @@ def _read_manual(path: Path) -> pl.DataFrame:
     return templates
 
 
-def _paraphrases(
+def _collect_paraphrases(
     manual: pl.DataFrame, bare: BuiltSet, out: Path, model: Model | None, sheet_path: Path | None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, str]:
     """The paraphrases of the set, their review sheet, and a line on both."""
@@ -122,7 +122,7 @@ def _paraphrases(
         return accepted, sheet, f"paraphrases: {sizes}"
     if model is None:
         return None, None, "paraphrases: none, since neither --endpoint nor --paraphrases was given"
-    manual = manual.filter(_is_used(bare))
+    manual = manual.filter(_is_used_relation(bare))
     sheet = review_sheet(
         manual, request_paraphrases(model, manual, out.with_name(f"{out.name}.asked.jsonl"))
     )
@@ -136,7 +136,7 @@ def _paraphrases(
     return accepted, sheet, note
 
 
-def _is_used(built: BuiltSet) -> pl.Expr:
+def _is_used_relation(built: BuiltSet) -> pl.Expr:
     return pl.col("relation_id").is_in(built.facts.relations["relation_id"].implode())
 
 

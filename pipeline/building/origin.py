@@ -33,31 +33,29 @@ def describe_origin(
     if hub is not None and not _HUB_ID.fullmatch(hub):
         raise InputError(f"--hub {hub}: no id of a data set on the hub; write it as OWNER/NAME.")
     licence = " ".join((values.get("licence") or "").split()) or UNKNOWN_LICENCE
-    words = [word for action in actions for word in _words(action, values)]
+    words = [word for action in actions for word in _option_words(action, values)]
     command = shlex.join(["factsweep", "build", builder, *words])
     return Origin(
         command=secrets.hidden(command),
         version=metadata.version("factsweep"),
         commit=commit(),
-        sources=tuple(_sources(values, licence)),
+        sources=tuple(_list_sources(values, licence)),
         licence=secrets.hidden(licence),
         language=values.get("language") or "en",
         hub=hub,
     )
 
 
-def _words(action: argparse.Action, values: Mapping[str, Any]) -> Iterator[str]:
-    """The words of an option that was given, or nothing."""
+def _option_words(action: argparse.Action, values: Mapping[str, Any]) -> Iterator[str]:
     value = values.get(action.dest)
     if value is None or value == action.default or action.dest in _ABOUT:
         return
     if action.option_strings:
         yield action.option_strings[-1]
-    yield from map(_public, _listed(value))
+    yield from map(_public_text, _as_list(value))
 
 
-def _public(value: object) -> str:
-    """A value as others may see it."""
+def _public_text(value: object) -> str:
     text = str(value)
     if "://" in text:
         return "URL"
@@ -67,13 +65,12 @@ def _public(value: object) -> str:
     return Path(text).name if isinstance(value, Path) or Path(text).exists() else text
 
 
-def _sources(values: Mapping[str, Any], licence: str) -> Iterator[Source]:
-    """The data sets that were read, then the files."""
+def _list_sources(values: Mapping[str, Any], licence: str) -> Iterator[Source]:
     for text in values.get("data") or ():
         entry = catalog.entry(text.partition("=")[0])
-        name = f"{entry.name} ({_public(entry.source.id)})"
+        name = f"{entry.name} ({_public_text(entry.source.id)})"
         yield Source(secrets.hidden(name), entry.licence, f"revision {entry.revision}")
-    items = (item for name, value in values.items() if name != "out" for item in _listed(value))
+    items = (item for name, value in values.items() if name != "out" for item in _as_list(value))
     yield from list_files((item for item in items if isinstance(item, Path)), licence)
 
 
@@ -88,5 +85,5 @@ def list_files(paths: Iterable[Path], licence: str) -> Iterator[Source]:
         yield Source(secrets.hidden(Path(path).name), licence, f"sha256:{sha256}")
 
 
-def _listed(value: object) -> Iterable[object]:
+def _as_list(value: object) -> Iterable[object]:
     return value if isinstance(value, list | tuple) else [value]

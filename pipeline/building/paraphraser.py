@@ -48,12 +48,12 @@ def ask_at_once(ask: Ask, prompts: Sequence[str]) -> Iterator[tuple[int, str]]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         futures = {pool.submit(ask, prompt): place for place, prompt in enumerate(prompts)}
         try:
-            yield from _completed(futures)
+            yield from _answers_as_completed(futures)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _completed(futures: Mapping[Future[str], int]) -> Iterator[tuple[int, str]]:
+def _answers_as_completed(futures: Mapping[Future[str], int]) -> Iterator[tuple[int, str]]:
     failure: InputError | None = None
     for future in as_completed(futures):
         try:
@@ -79,7 +79,7 @@ def request_paraphrases(model: Model, manual: pl.DataFrame, path: Path) -> pl.Da
     rows: list[tuple[str, str, str]] = []
     limits = {"n": model.n, "max_rounds": model.max_rounds}
     with Meter(f"paraphrases of {model.name}") as meter, cache_answers(model, path) as answers:
-        paraphrases = ask_paraphrases(_one_by_one(answers), manual, **limits, hints=model.hints)
+        paraphrases = ask_paraphrases(_ask_singly(answers), manual, **limits, hints=model.hints)
         for n_templates, template_paraphrases in enumerate(paraphrases, start=1):
             rows += template_paraphrases
             meter.show(f"{n_templates}/{manual.height} templates, {len(rows):,} paraphrases")
@@ -94,7 +94,7 @@ def request_templates(model: Model, prompts: Sequence[str], path: Path) -> list[
     """
     limits = model.n, model.max_rounds
     with cache_answers(model, path) as answers:
-        ask = _one_by_one(answers)
+        ask = _ask_singly(answers)
         return [collect_sentences(ask, prompt, set(), *limits) for prompt in prompts]
 
 
@@ -109,7 +109,7 @@ def cache_answers(model: Model, path: Path) -> Iterator[Answers]:
             raise InputError(
                 f"another run is writing {path}; wait for it, or choose another --out."
             ) from error
-        saved_answers = _saved_answers(file, path, model.name)
+        saved_answers = _read_saved_answers(file, path, model.name)
 
         def answers(prompts: Sequence[str]) -> list[str]:
             n_saved = {prompt: len(saved_answers[prompt]) for prompt in prompts}
@@ -138,11 +138,11 @@ def cache_answers(model: Model, path: Path) -> Iterator[Answers]:
                 path.unlink()
 
 
-def _one_by_one(answers: Answers) -> Ask:
+def _ask_singly(answers: Answers) -> Ask:
     return lambda prompt: answers([prompt])[0]
 
 
-def _saved_answers(file: IO[bytes], path: Path, model: str) -> defaultdict[str, deque[str]]:
+def _read_saved_answers(file: IO[bytes], path: Path, model: str) -> defaultdict[str, deque[str]]:
     """The answers of the model in the file, by prompt; an incomplete last line is dropped."""
     file.seek(0)
     content = file.read()

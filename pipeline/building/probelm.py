@@ -66,7 +66,7 @@ def build_probelm(
         raise InputError(f"--frame {frame} is no month and year; write it as 112023.")
     if not 0 <= max_similarity <= 1:
         raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
-    whitelist = _relations(relations)
+    whitelist = _read_relations(relations)
     built = probelm.build(
         table(before, TRIPLES),
         table(after, TRIPLES),
@@ -99,7 +99,7 @@ def build_probelm(
     yield from describe_omissions(built.dropped)
 
 
-def _relations(path: Path) -> Mapping[str, Relation]:
+def _read_relations(path: Path) -> Mapping[str, Relation]:
     source_rows = rows(path)
     limits = source_rows["max_answers"] if "max_answers" in source_rows.columns else pl.lit(None)
     relations = table(path, _RELATIONS).with_row_index("row")
@@ -107,7 +107,7 @@ def _relations(path: Path) -> Mapping[str, Relation]:
     is_list = relations.schema["given"].is_nested()  # as JSONL may have it
     number = pl.lit(None) if is_list else pl.col("given")
     relations = relations.with_columns(limit=number.cast(pl.Int64, strict=False))
-    refuse(relations, dict(_problems()), relations.columns, str(path))
+    refuse(relations, dict(_list_problems()), relations.columns, str(path))
     if relations.is_empty():
         raise InputError(f"{path} has no row; write one for each relation of the set.")
     return {
@@ -116,7 +116,7 @@ def _relations(path: Path) -> Mapping[str, Relation]:
     }
 
 
-def _problems() -> Iterator[tuple[str, pl.Expr]]:
+def _list_problems() -> Iterator[tuple[str, pl.Expr]]:
     row = ", row {row} (counted from 0): "
     is_number = pl.col("given").is_null() | pl.col("limit").is_not_null()
     yield f"{row}max_answers is no number; write one or nothing.", ~is_number

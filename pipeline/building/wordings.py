@@ -45,7 +45,7 @@ def build_wordings(
     """
     if out.suffix != ".jsonl" or out.exists():
         raise InputError(f"--out {out} must be a new file with the suffix .jsonl; name another.")
-    tables = _read(path)
+    tables = _read_tables(path)
     yield from warn_of_joined_cells(tables)
     questions = read_questions(tables)
     pipeline = BLANK if language == "en" else f"{BLANK}-{language}"
@@ -58,9 +58,9 @@ def build_wordings(
     ):
         for start in range(0, len(questions), _BATCH):
             part = slice(start, start + _BATCH)
-            dropped += _extend(wordings[part], questions[part], model, grader, answers)
+            dropped += _ask_for_wordings(wordings[part], questions[part], model, grader, answers)
             meter.show(f"{min(start + _BATCH, len(questions)):,}/{len(questions):,} questions")
-    rows = (_row(*question) for question in zip(questions, wordings, strict=True))
+    rows = (_row_without_nulls(*question) for question in zip(questions, wordings, strict=True))
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     n_new = sum(map(len, wordings)) - sum(len(question.wordings) for question in questions)
     sizes = f"{len(questions):,} questions, {n_new:,} new wordings"
@@ -83,7 +83,7 @@ def build_wordings(
         yield f"  {count(n_short, 'question')} with fewer than {model.n} further wordings; {fix}"
 
 
-def _read(path: Path) -> dict[str, pl.DataFrame]:
+def _read_tables(path: Path) -> dict[str, pl.DataFrame]:
     name, place = (OWN_QUESTIONS, str(path)) if path.exists() else (str(path), None)
     if place is None and name not in catalog.names():
         raise InputError(f"{path} is no file, no folder and no set of the catalog; correct it.")
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, pl.DataFrame]:
     return dict(catalog.content_of(entry, catalog.files(entry, place)))
 
 
-def _extend(
+def _ask_for_wordings(
     wordings: Sequence[list[str]],
     questions: Sequence[Question],
     model: Model,
@@ -120,8 +120,7 @@ def _extend(
     return dropped
 
 
-def _row(question: Question, wordings: Sequence[str]) -> dict[str, object]:
-    """The row of a question in a table of questions, without what it lacks."""
+def _row_without_nulls(question: Question, wordings: Sequence[str]) -> dict[str, object]:
     row = {"question": wordings[0], "answers": question.answers, "wordings": [*wordings[1:]]}
     values, known_names = question._asdict(), {*row, "place"}
     return row | {n: v for n, v in values.items() if n not in known_names and v is not None}

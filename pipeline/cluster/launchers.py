@@ -62,7 +62,7 @@ def slurm_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     """The batch script that starts a Ray over its nodes: a header, and slurm.sh."""
     launch = run.cluster.launch
     assert isinstance(launch, Slurm)
-    options = [*_options(run, launch)]
+    options = [*_list_sbatch_options(run, launch)]
     for option in options:
         if len(option.splitlines()) != 1:
             raise InputError(f"{option!r} has a line break, and an option of sbatch is one line.")
@@ -96,7 +96,7 @@ def _job_name(run: Run) -> str:
     return f"factsweep-{run.name.replace('/', '-')}"  # of a study: Slurm makes no folder
 
 
-def _options(run: Run, launch: Slurm) -> Iterator[str]:
+def _list_sbatch_options(run: Run, launch: Slurm) -> Iterator[str]:
     name = shlex.quote(_job_name(run))
     yield f"--job-name={name}"
     yield f"--output={name}-%j.log"
@@ -136,10 +136,10 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
         # it submits the job to the new head; a job that the head knows it only follows.
         "backoffLimit": 0,
         "submitterConfig": {"backoffLimit": launch.attempts},
-        "submitterPodTemplate": {"spec": _submitter(launch)},
+        "submitterPodTemplate": {"spec": _describe_submitter(launch)},
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 600,
-        "rayClusterSpec": _ray_cluster(run, launch),
+        "rayClusterSpec": _describe_ray_cluster(run, launch),
     }
     # KubeRay takes names of 47 characters, of which Kubernetes makes up the last 5.
     name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
@@ -159,7 +159,7 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
     return yaml.safe_dump(manifest, sort_keys=False, width=120)
 
 
-def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
+def _describe_ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     """A head for the driver, and a group of workers that grows and shrinks with the work."""
     gpus, parts = gpus_per_engine(run), 1
     if run.model.pipeline_parallel > 1 and gpus:  # the stages may be on several nodes
@@ -171,8 +171,8 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     if not gpus:
         least, most = replicas.min, replicas.max
     nodes = {"nodeSelector": launch.node_selector, "tolerations": list(launch.tolerations)}
-    head = _merge_specs(_pod(launch, "head", launch.head, 0), launch.head.pod or {})
-    worker = {**_nonempty(nodes), **_pod(launch, "worker", launch.worker, gpus)}
+    head = _merge_specs(_describe_pod(launch, "head", launch.head, 0), launch.head.pod or {})
+    worker = {**_nonempty(nodes), **_describe_pod(launch, "worker", launch.worker, gpus)}
     return {
         "rayVersion": metadata.version("ray"),
         "authOptions": {"mode": "token"},
@@ -196,7 +196,7 @@ def _ray_cluster(run: Run, launch: KubeRay) -> dict[str, Any]:
     }
 
 
-def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
+def _describe_pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
     """A pod of one container, whose requests are its limits."""
     env = {**_LEAVING, **(launch.env or {})}
     leave = job_request.leave(max(0, launch.stop_s - _END_S))
@@ -228,7 +228,7 @@ def _pod(launch: KubeRay, name: str, size: Pod, gpus: int) -> dict[str, Any]:
     return _nonempty(spec)
 
 
-def _submitter(launch: KubeRay) -> dict[str, Any]:
+def _describe_submitter(launch: KubeRay) -> dict[str, Any]:
     """The pod that submits the job to the head and follows its log; KubeRay adds the command."""
     container = {
         "name": "ray-job-submitter",

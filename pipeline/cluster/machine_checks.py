@@ -60,8 +60,8 @@ def check_machine(run: Run) -> Iterator[Finding]:
     computes = processor.cpu_computes_in("bfloat16")
     width = "computes in bfloat16" if computes else "without bfloat16: computes in float32"
     yield Finding.of("CPU", f"{processor.cpu()}, {width}")
-    yield _files()
-    yield _memory()
+    yield _check_open_files()
+    yield _check_memory_limit()
     # NCCL and Ray exchange data in shared memory; an engine on several GPUs needs it to start.
     free = shutil.disk_usage(SHM).free / _GB if SHM.is_dir() else 0.0
     hint = f"give the container {_SHM_GB:.0f} GB or more: --shm-size=8g"
@@ -78,7 +78,7 @@ def check_machine(run: Run) -> Iterator[Finding]:
     yield Finding.of("temporary files", text, warns=fix if free < _TEMPORARY_GB else "")
 
 
-def _files() -> Finding:
+def _check_open_files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # to which Ray raises the soft limit
     text = "no limit" if hard < 0 else f"{hard:,} at once"
     hint = f"have the hard limit raised (ulimit -Hn) to {_FILES:,}"
@@ -87,10 +87,9 @@ def _files() -> Finding:
     return Finding.of("open files", text, fails=fails, warns=few_hint if 0 <= hard < _FILES else "")
 
 
-def _memory() -> Finding:
-    """The memory of this machine, or the limit of its container."""
+def _check_memory_limit() -> Finding:
     total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    usable = min([total, *_limits()])
+    usable = min([total, *_read_cgroup_limits()])
     text = f"{usable / _GB:,.0f} GB" + (f" of {total / _GB:,.0f} GB" if usable < total else "")
     fix = "an engine, Ray and the driver need more; give the job or the container more memory"
     fails = fix if usable < _LEAST_MEMORY_GB * _GB else ""
@@ -99,8 +98,7 @@ def _memory() -> Finding:
     )
 
 
-def _limits() -> Iterator[float]:
-    """The memory limits of the control groups of this process: of a container, a job, its step."""
+def _read_cgroup_limits() -> Iterator[float]:
     text = OWN_CGROUP.read_text() if OWN_CGROUP.is_file() else ""
     path = re.search(r"^0::/(.*)$", text, re.M)
     innermost = CGROUPS / path[1] if path else CGROUPS

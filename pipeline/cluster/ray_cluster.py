@@ -86,7 +86,7 @@ def _end_ray() -> None:
     from ray._private.state import state
 
     disconnect = state.disconnect
-    with _sigterm_handled() as restore_handler:
+    with _keep_sigterm_handler() as restore_handler:
 
         def restore_and_disconnect() -> None:  # long before Ray's processes have ended
             restore_handler()
@@ -97,7 +97,7 @@ def _end_ray() -> None:
 
 
 @contextmanager
-def _sigterm_handled() -> Iterator[Callable[[], None]]:
+def _keep_sigterm_handler() -> Iterator[Callable[[], None]]:
     """Keep the handler of SIGTERM: Ray's C++ library replaces it, and removes it at the end."""
     handler = signal.getsignal(signal.SIGTERM)
 
@@ -118,7 +118,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
     for tries in range(_TRIES, 0, -1):
         port = None if run.cluster.address else _choose_metrics_port()
         try:
-            with single_machine_options(), _sigterm_handled():
+            with single_machine_options(), _keep_sigterm_handler():
                 ray.init(
                     address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                     num_cpus=None if run.cluster.address else run.cluster.num_cpus,
@@ -199,7 +199,6 @@ def single_machine_options() -> Iterator[None]:
 
 @contextmanager
 def _replace_attributes(replacements: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
-    """Replace attributes of modules and objects during the block."""
     originals = {target: getattr(*target) for target in replacements}
     try:
         for target, value in replacements.items():
@@ -228,7 +227,7 @@ def _own_folder() -> Iterator[Path]:
         )
     for old_folder in filter(_is_abandoned, private.iterdir()):
         shutil.rmtree(old_folder, ignore_errors=True)
-    folder = _new_folder(private)
+    folder = _create_numbered_folder(private)
     is_kept = False
     try:
         yield folder
@@ -242,8 +241,7 @@ def _own_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _new_folder(parent: Path) -> Path:
-    """A new folder with the first number that is free, which is short."""
+def _create_numbered_folder(parent: Path) -> Path:
     for number in itertools.count():
         folder = parent / str(number)
         with suppress(FileExistsError):

@@ -136,7 +136,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, help=text, action="store_true")
 
     def _complete_word(self, prefix: str, **_: object) -> list[str]:
-        """The completions of the current word, for a shell."""
         signature = self.signature
         key, equals = prefix.partition("=")[:2]
         if signature is None:
@@ -154,7 +153,7 @@ class Parser(argparse.ArgumentParser):
         """The help, with the keys of the verb, and examples."""
         parts = [super().format_help()]
         if self.signature is not None:
-            parts.append("\n".join(_key_lines(self.signature)))
+            parts.append("\n".join(_describe_keys(self.signature)))
         if self._examples:
             parts.append("\n".join(["examples:", *(f"  {line}" for line in self._examples)]))
         return "\n\n".join(part.rstrip() for part in parts) + "\n"
@@ -226,7 +225,7 @@ def other_overrides(args: argparse.Namespace) -> list[str]:
     return [o for o in args.overrides if o.partition("=")[0] not in PLACES]
 
 
-def _key_lines(signature: Signature) -> Iterator[str]:
+def _describe_keys(signature: Signature) -> Iterator[str]:
     if signature.keys is not None:
         yield from _wrap_names("keys:", (f"{key}=" for key in signature.known_keys()))
         return
@@ -259,11 +258,11 @@ def fit_to_terminal(text: str) -> str:
     for is_table, group in groupby(text.split("\n"), lambda line: line.startswith("|")):
         block = [*group]
         is_wide = is_table and max(map(len, block)) > width
-        lines += _tables(block, width) if is_wide else block
+        lines += _split_table(block, width) if is_wide else block
     return "\n".join(lines)
 
 
-def _tables(lines: Sequence[str], width: int) -> Iterator[str]:
+def _split_table(lines: Sequence[str], width: int) -> Iterator[str]:
     """The tables of as many columns as fit; the first columns, which name the rows, repeat."""
     glued = (_ENDS.sub(f"{_GLUE}to{_GLUE}", line) for line in lines)
     cells = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in glued]

@@ -25,21 +25,21 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     build = verbs.add_parser("build", description="make a data set from a knowledge base")
     sets = build.add_subparsers(dest="set", required=True, metavar="set")
     for name, fill, make, source in (
-        ("facts", _add_facts, _facts, "a table of your own"),
-        ("kamel", _add_kamel, _kamel, "triples, labels and questions"),
-        ("myriadlama", _add_myriadlama, _myriadlama, "facts, names and templates"),
-        ("probelm", _add_probelm, _probelm, "two snapshots"),
-        ("wordings", _add_wordings, _wordings, "questions, by a model"),
-        ("knowledge-base", _add_knowledge_base, _knowledge_base, "facts or a Wikidata dump"),
+        ("facts", _add_facts, _build_facts, "a table of your own"),
+        ("kamel", _add_kamel, _build_kamel, "triples, labels and questions"),
+        ("myriadlama", _add_myriadlama, _build_myriadlama, "facts, names and templates"),
+        ("probelm", _add_probelm, _build_probelm, "two snapshots"),
+        ("wordings", _add_wordings, _build_wordings, "questions, by a model"),
+        ("knowledge-base", _add_knowledge_base, _build_knowledge_base, "facts or a Wikidata dump"),
     ):
         command = sets.add_parser(name, help=f"from {source} (docs/data.md)")
         command.set_defaults(make=make, command=command)
         fill(command)
-        _add_card(command)
-    build.set_defaults(run=_build)
+        _add_card_options(command)
+    build.set_defaults(run=_build_set)
 
 
-def _build(args: argparse.Namespace) -> int:
+def _build_set(args: argparse.Namespace) -> int:
     from factsweep.pipeline.building.origin import describe_origin
 
     args.origin = describe_origin(args.set, args.command.arguments, vars(args))
@@ -53,7 +53,7 @@ def _add_paths(command: Parser, *, needed: bool = True, **paths: str) -> None:
         command.add_argument(f"--{name}", type=Path, required=needed, help=text)
 
 
-def _add(command: Parser, option: str, text: str, default: int | str | list[str]) -> None:
+def _add_option(command: Parser, option: str, text: str, default: int | str | list[str]) -> None:
     """Take an option of the type of its default, which its help names; of a list several."""
     is_list = isinstance(default, list)
     options: dict[str, Any] = {"nargs": "+"} if is_list else {"type": type(default)}
@@ -67,7 +67,7 @@ def _add_facts(command: Parser) -> None:
     command.add_argument("--name", help="of the set; default that of the file")
     templates = "default FILE.templates.yaml, written where there is none"
     command.add_argument("--templates", help=templates, type=Path)
-    _add(command, "--language", "of rows that name none", "en")
+    _add_option(command, "--language", "of rows that name none", "en")
     command.add_argument("--after", help="only facts of a later date", metavar="YYYY-MM-DD")
     cutoff = "of training data: metrics until it and after it"
     command.add_argument("--cutoff", help=cutoff, metavar="YYYY-MM-DD")
@@ -75,8 +75,7 @@ def _add_facts(command: Parser) -> None:
     command.add_argument("--separator", help="between several answers in one cell, such as ';'")
 
 
-def _add_card(command: Parser) -> None:
-    """Take what the card of a set says, and no file does."""
+def _add_card_options(command: Parser) -> None:
     command.add_argument("--licence", help="of the facts, for the card", default="not given")
     command.add_argument("--hub", help="where the set will be on the hub", metavar="OWNER/NAME")
 
@@ -85,8 +84,8 @@ def _add_kamel(kamel: Parser) -> None:
     questions = "lines: P36, question with [S]"
     _add_paths(kamel, triples="a table", labels="a table", questions=questions, out="a new folder")
     kamel.add_argument("--seed", type=int, default=0)
-    _add(kamel, "--language", _OF_TEXTS, "en")
-    _add(kamel, "--max-answers", "of a query", 10)
+    _add_option(kamel, "--language", _OF_TEXTS, "en")
+    _add_option(kamel, "--max-answers", "of a query", 10)
     sizes = "queries of train, dev and test; 1000 200 200"
     kamel.add_argument("--sizes", help=sizes, type=int, nargs=3, default=(1000, 200, 200))
 
@@ -108,7 +107,7 @@ def _add_myriadlama(command: Parser) -> None:
     _add_paths(command, out="a new folder")
     fits = "leave out objects whose label is not one of its tokens"
     command.add_argument("--one-token", help=fits, metavar="MODEL")
-    _add(command, "--language", _OF_TEXTS, "en")
+    _add_option(command, "--language", _OF_TEXTS, "en")
     _add_model(command, "paraphrases", "template", n=19)
 
 
@@ -116,7 +115,7 @@ def _add_wordings(command: Parser) -> None:
     questions = "a table of questions, a folder of them, or a set of the catalog: popqa"
     command.add_argument("path", metavar="questions", type=Path, help=questions)
     _add_paths(command, out="a new table, .jsonl")
-    _add(command, "--language", "of the questions", "en")
+    _add_option(command, "--language", "of the questions", "en")
     _add_model(command, "wordings", "question", n=4, rounds=3)
 
 
@@ -124,8 +123,8 @@ def _add_model(command: Parser, texts: str, per: str, n: int, rounds: int = 10) 
     local = "; without --endpoint a model of conf/model/, the hub or a folder" * (per != "template")
     command.add_argument("--endpoint", help="OpenAI-compatible; OPENAI_API_KEY", metavar="URL")
     command.add_argument("--model", help=f"whom to ask for {texts} there{local}")
-    _add(command, "--n", f"{texts} per {per}", n)
-    _add(command, "--rounds", "most times they are asked for", rounds)
+    _add_option(command, "--n", f"{texts} per {per}", n)
+    _add_option(command, "--rounds", "most times they are asked for", rounds)
 
 
 def _add_probelm(command: Parser) -> None:
@@ -141,17 +140,17 @@ def _add_probelm(command: Parser) -> None:
     alike = "of two labels, 0 to 1 (the paper: none)"
     command.add_argument("--max-similarity", help=alike, type=float, required=True)
     command.add_argument("--max-groups", help="drawn by seed; default all", type=int)
-    _add(command, "--alternatives", "of a group", 10)
-    _add(command, "--parents", "siblings share one", ["P279"])
-    _add(command, "--language", _OF_TEXTS, "en")
+    _add_option(command, "--alternatives", "of a group", 10)
+    _add_option(command, "--parents", "siblings share one", ["P279"])
+    _add_option(command, "--language", _OF_TEXTS, "en")
     command.add_argument("--seed", type=int, default=0)
 
 
 def _add_knowledge_base(command: Parser) -> None:
     _add_paths(command, out="a new folder")
     _add_paths(command, needed=False, dump="a Wikidata dump (.json, .gz, .bz2)")
-    _add(command, "--languages", "of a dump", ["en", "mul"])
-    _add(command, "--lines-per-part", "of a dump", 10_000)
+    _add_option(command, "--languages", "of a dump", ["en", "mul"])
+    _add_option(command, "--lines-per-part", "of a dump", 10_000)
     workers = "processes that parse a dump; default one per core"
     command.add_argument("--workers", help=workers, type=int)
     sets, tables = "sets of the catalog", "tables: one fact per row, with labels"
@@ -160,37 +159,36 @@ def _add_knowledge_base(command: Parser) -> None:
     _add_paths(command, needed=False, aliases="further names: a table, or .tsv: id, names")
 
 
-def _call(build: Callable[..., Iterator[str]], args: argparse.Namespace) -> Iterator[str]:
-    """Call a builder with the arguments that bear the names of its parameters."""
+def _call_builder(build: Callable[..., Iterator[str]], args: argparse.Namespace) -> Iterator[str]:
     return build(**{name: getattr(args, name) for name in signature(build).parameters})
 
 
-def _kamel(args: argparse.Namespace) -> Iterator[str]:
+def _build_kamel(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.kamel import build_kamel
 
-    return _call(build_kamel, args)
+    return _call_builder(build_kamel, args)
 
 
-def _probelm(args: argparse.Namespace) -> Iterator[str]:
+def _build_probelm(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.probelm import build_probelm
 
-    return _call(build_probelm, args)
+    return _call_builder(build_probelm, args)
 
 
-def _facts(args: argparse.Namespace) -> Iterator[str]:
+def _build_facts(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.facts import build_facts
 
     args.model = _any_model(args)
-    return _call(build_facts, args)
+    return _call_builder(build_facts, args)
 
 
-def _wordings(args: argparse.Namespace) -> Iterator[str]:
+def _build_wordings(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.wordings import build_wordings
 
     args.model = _any_model(args)
     if args.model is None:
         raise InputError("--model is missing; name a model, and --endpoint where it is asked.")
-    return _call(build_wordings, args)
+    return _call_builder(build_wordings, args)
 
 
 def _any_model(args: argparse.Namespace) -> "Model | None":
@@ -204,7 +202,7 @@ def _any_model(args: argparse.Namespace) -> "Model | None":
     return _model(args, build_prompter)
 
 
-def _myriadlama(args: argparse.Namespace) -> Iterator[str]:
+def _build_myriadlama(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.myriadlama import build_myriadlama, one_token
     from factsweep.pipeline.inputs.files import texts_by_relation
 
@@ -216,7 +214,7 @@ def _myriadlama(args: argparse.Namespace) -> Iterator[str]:
     if args.model and args.hints:
         args.model.hints.update(texts_by_relation(args.hints, "hint"))
     args.fits = one_token(args.one_token) if args.one_token else None
-    return _call(build_myriadlama, args)
+    return _call_builder(build_myriadlama, args)
 
 
 def _model(
@@ -239,11 +237,11 @@ def _model(
     return Model(args.model, ask_all, args.n, args.rounds)
 
 
-def _knowledge_base(args: argparse.Namespace) -> Iterator[str]:
+def _build_knowledge_base(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.knowledge_base import build_from_dump, build_from_facts
 
     if args.dump is None:
-        return _call(build_from_facts, args)
+        return _call_builder(build_from_facts, args)
     if args.data or args.facts or args.aliases:
         raise InputError("--dump is read alone; leave out --data, --facts and --aliases.")
     args.workers = args.workers or os.cpu_count() or 1
@@ -251,4 +249,4 @@ def _knowledge_base(args: argparse.Namespace) -> Iterator[str]:
         if not 1 <= (value := getattr(args, name)) <= most:
             option = name.replace("_", "-")
             raise InputError(f"--{option} {value}; it must be from 1 to {most:,}.")
-    return _call(build_from_dump, args)
+    return _call_builder(build_from_dump, args)

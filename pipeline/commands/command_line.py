@@ -66,12 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.to_stderr()
     try:
         urls.check_variables()
-        args = _parse(arguments)
+        args = _parse_arguments(arguments)
         code = int(args.run(args))
         sys.stdout.flush()
         return code
     except FactsweepError as error:
-        _print_sentence(str(error), error)
+        _print_error(str(error), error)
         return error.exit_code
     except OSError as error:  # of the machine or the network
         if isinstance(error, OutputError) and error.errno == errno.EPIPE:
@@ -79,24 +79,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prefix = f"{error.filename}: " if error.filename else ""
         place = "the path and its disk" if error.filename else "the disk and the network"
         fix = _FIXES.get(error.errno or 0, f"check {place}")
-        _print_sentence(f"{prefix}{error.strerror or reason(error)}; {fix}, then run again.", error)
+        _print_error(f"{prefix}{error.strerror or reason(error)}; {fix}, then run again.", error)
         return InputError.exit_code
     except KeyboardInterrupt as error:
-        _print_sentence(f"{reason(error)}; the next run resumes from what is published.", error)
+        _print_error(f"{reason(error)}; the next run resumes from what is published.", error)
         return StoppedError.exit_code
     except Exception:  # a bug; its traceback may quote arguments of a library
         print(secrets.hidden(traceback.format_exc()), file=sys.stderr)
         return 1
 
 
-def _print_sentence(text: str, error: BaseException) -> None:
-    """Print an error and its notes."""
+def _print_error(text: str, error: BaseException) -> None:
     logs.say(f"factsweep: {text.strip()}")
     for note in getattr(error, "__notes__", ()):
         logs.say(f"  {note.strip()}")
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The arguments; argparse takes no further words after an option, so they are added here."""
     parser = _build_parser()
     argcomplete.autocomplete(parser, always_complete_options="long")

@@ -34,7 +34,7 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     compare.take(
         *("first", "second"),
-        keys=_keys,
+        keys=_list_keys,
         group="comparison.",
         about="FIRST and SECOND are runs, or settings of runs, as demo:4-template.",
         run=_compare,
@@ -63,14 +63,13 @@ def _compare(args: argparse.Namespace) -> int:
     out = args.out or below(results, f"compare/{safe_names.comparison_folder(*map(_folder, runs))}")
     options = {"anyway": args.anyway, "unit": args.by, "is_baseline": args.gate}
     pairs = compare_runs(*runs, results, comparison, **options)
-    outcomes = _write(pairs, out)
+    outcomes = _write_and_print(pairs, out)
     if not args.gate or outcomes <= {"no change", "improvement"}:
         return 0
     return 3 if "regression" in outcomes else 4
 
 
-def _write(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str]:
-    """Write and print comparisons one by one; returns their outcomes."""
+def _write_and_print(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str]:
     from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.storage.store import Store
     from factsweep.pipeline.storage.tables import drop_reports, write_report
@@ -105,12 +104,10 @@ def _write(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str]:
 
 
 def _folder(name: str) -> str:
-    """A run or a setting as the name of a folder: `demo:4-template scope=prompt`."""
     return name.replace(":", "-").replace(" ", "-")
 
 
-def _keys() -> list[str]:
-    """The fields of a comparison (conf/comparison/), and the places."""
+def _list_keys() -> list[str]:
     from dataclasses import fields
 
     from factsweep.pipeline.results.compare import Comparison
@@ -201,7 +198,7 @@ def _report(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results.report import report
 
     if args.profile is not None:
-        return _profile(args)
+        return _print_profile(args)
     results = places(args)["results"]
     out = args.out or below(results, "report")
     with open_measures(args.parser, args.encoder) as (parse, encode):
@@ -210,7 +207,7 @@ def _report(args: argparse.Namespace) -> int:
     return 0
 
 
-def _profile(args: argparse.Namespace) -> int:
+def _print_profile(args: argparse.Namespace) -> int:
     from factsweep.operators.wording import safe_names
     from factsweep.pipeline.config.folders import below
     from factsweep.pipeline.results.profile import report_profile

@@ -61,7 +61,7 @@ def _add_model(verbs: "argparse._SubParsersAction[Parser]") -> None:
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     show = actions.add_parser("show", help=text, description=text)
     about = "MODEL is an id of the hub, a folder, or one of conf/model/."
-    show.take("model", keys=None, about=about, run=_show)
+    show.take("model", keys=None, about=about, run=_show_model)
 
 
 def _catalog(args: argparse.Namespace) -> int:
@@ -102,7 +102,7 @@ def _prefetch(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace) -> int:
+def _show_model(args: argparse.Namespace) -> int:
     import yaml
 
     from factsweep.pipeline.config.settings import load
@@ -112,7 +112,7 @@ def _show(args: argparse.Namespace) -> int:
     print(
         yaml.safe_dump(_fields(run.model), sort_keys=False, allow_unicode=True), end="", flush=True
     )
-    for line in _prompts(run):
+    for line in _describe_first_prompts(run):
         print(f"# {line}")
     return 0
 
@@ -128,8 +128,7 @@ def _fields(model: "Model") -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value != base[field]}
 
 
-def _prompts(run: "Run") -> Iterator[str]:
-    """The first prompt of each setting, special tokens written out."""
+def _describe_first_prompts(run: "Run") -> Iterator[str]:
     from factsweep.operators.prompts.tokens import visible
     from factsweep.pipeline.inputs import models
     from factsweep.pipeline.runs import calibration
@@ -160,36 +159,36 @@ def prefetch(overrides: Sequence[str], say: "Say") -> Iterator[str]:
     settled = [models.resolve_dtype(run.model, run.cluster.device) for run in runs]
     sources = {replace(model, name="", billions_of_parameters=0.0): model for model in settled}
     for model in sources.values():
-        yield _model(model, say)
+        yield _prefetch_model(model, say)
     benchmarks = [run.benchmark for run in runs]
     for benchmark in {(data.data, data.path): data for data in benchmarks}.values():
-        yield _data(benchmark, say)
+        yield _prefetch_data(benchmark, say)
     folders = f"HF_HUB_CACHE={constants.HF_HUB_CACHE} FACTSWEEP_HOME={os.fspath(home())}"
     yield f"workers run offline with: {folders} HF_HUB_OFFLINE=1"
 
 
-def _model(model: "Model", say: "Say") -> str:
+def _prefetch_model(model: "Model", say: "Say") -> str:
     from factsweep.pipeline.inputs import hub, models
 
     if model.source == "hub":
         fetched = hub.fetch(hub.Repository(model.id, model.revision, "model"), say)
         hub.own_files(model.id, fetched.commit)  # digests are kept: no GPU waits for them
-        return _line("model", fetched)
+        return _describe_fetched("model", fetched)
     weights = models.resolve(model)
     return f"model {model.id}: at {weights.revision}, on this machine: {models.location(weights)}"
 
 
-def _data(benchmark: "Benchmark", say: "Say") -> str:
+def _prefetch_data(benchmark: "Benchmark", say: "Say") -> str:
     from factsweep.pipeline.inputs import catalog
 
     entry = catalog.entry_of_benchmark(benchmark)
     if benchmark.path is None and entry.source.kind == "hub":
-        return _line("data", catalog.fetch(entry, say))
+        return _describe_fetched("data", catalog.fetch(entry, say))
     files = catalog.files(entry, benchmark.path)
     return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
 
 
-def _line(kind: str, fetched: "FetchedRepository") -> str:
+def _describe_fetched(kind: str, fetched: "FetchedRepository") -> str:
     n_bytes = fetched.n_bytes
     size = f"{n_bytes / 1e9:,.2f} GB" if n_bytes > 1e8 else f"{n_bytes:,} bytes"
     return (

@@ -79,17 +79,17 @@ def add(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Compute the missing artifacts and print the card."""
-    settings = _load(args.overrides)
+    settings = _load_run(args.overrides)
     from factsweep.pipeline.runs.run import check_asks, run
 
     if settings.budget is not None:
         check_asks(settings)
-        return _estimate(settings)
+        return _print_estimate(settings)
     run(settings)
     return print_card(settings.folder)
 
 
-def _load(overrides: Sequence[str]) -> "Run":
+def _load_run(overrides: Sequence[str]) -> "Run":
     """The run of the overrides; prints how a table of the user's own is measured."""
     from factsweep.pipeline.config.settings import load
 
@@ -107,7 +107,7 @@ def print_card(folder: str) -> int:
     return 0
 
 
-def _estimate(settings: "Run") -> int:
+def _print_estimate(settings: "Run") -> int:
     from factsweep.operators.tables.estimates import format_report
     from factsweep.pipeline.runs.estimate import estimate
 
@@ -118,32 +118,32 @@ def _estimate(settings: "Run") -> int:
 def _prompts(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.prompts import write
 
-    n = write(_load(args.overrides), args.out, batch=args.batch)
+    n = write(_load_run(args.overrides), args.out, batch=args.batch)
     print(f"{args.out}: {count(n, 'prompt')}")
     return 0
 
 
 def _score(args: argparse.Namespace) -> int:
-    settings = _load(args.overrides)
+    settings = _load_run(args.overrides)
     if settings.budget is not None:
-        return _estimate(settings)
+        return _print_estimate(settings)
     from factsweep.pipeline.runs.run import score
 
     score(settings)
     return print_card(settings.folder)
 
 
-def _settings(args: argparse.Namespace) -> "Run":
+def _find_run(args: argparse.Namespace) -> "Run":
     """The run of the overrides, or one that has begun by its name or by run_name= alone."""
-    runs = _all_settings(args)
+    runs = _find_runs(args)
     if len(runs) > 1:
         names = ", ".join(run.name for run in runs)
         raise InputError(f"{args.past[0]} is of several runs; {args.verb} one of {names}.")
     return runs[0]
 
 
-def _all_settings(args: argparse.Namespace) -> list["Run"]:
-    """As `_settings`; a night or a study stands for all of its runs."""
+def _find_runs(args: argparse.Namespace) -> list["Run"]:
+    """As `_find_run`; a night or a study stands for all of its runs."""
     from factsweep.pipeline.config.literal_overrides import unquote
     from factsweep.pipeline.config.settings import load
     from factsweep.pipeline.results.past_runs import has_begun, list_parts, run_of
@@ -174,10 +174,10 @@ def _plan(args: argparse.Namespace) -> int:
     if args.calibrate:
         from factsweep.pipeline.runs.calibration import calibrate
 
-        for line in calibrate(_settings(args)):
+        for line in calibrate(_find_run(args)):
             print(line)
     try:
-        planned = api.forecast_of(_settings(args))
+        planned = api.forecast_of(_find_run(args))
     except NotAtHandError:
         if all(word.startswith("run_name=") for word in other_overrides(args)):
             raise  # of a past run, whose settings are its record's
@@ -190,8 +190,8 @@ def _status(args: argparse.Namespace) -> int:
     from factsweep.pipeline.runs.status import status
 
     if args.watch:
-        return _watch(_settings(args))
-    for run in _all_settings(args):
+        return _watch(_find_run(args))
+    for run in _find_runs(args):
         for line in status(run):
             print(line)
     return 0
@@ -213,7 +213,7 @@ def _verify(args: argparse.Namespace) -> int:
     if args.all:
         report = verify_store(places(args)["artifacts"], repair=args.repair)
     else:
-        report = verify(_settings(args), repair=args.repair)
+        report = verify(_find_run(args), repair=args.repair)
     for problem in report.problems:
         logs.say(problem)
     print(f"{count(report.shards, 'shard')} read, {count(len(report.problems), 'problem')}")

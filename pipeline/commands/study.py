@@ -80,7 +80,7 @@ def _study(args: argparse.Namespace) -> int:
     if action == "launch" and plan.is_estimated and plan.plan.full:
         raise InputError("full chooses among all runs of a study; launch it as --one-job.")
     if action not in _VERBS:
-        return _measure(plan, ask=action == "run")
+        return _measure_study(plan, ask=action == "run")
     codes = []
     for member in plan.members:
         print(f"{member.run.name}:", flush=True)
@@ -90,7 +90,6 @@ def _study(args: argparse.Namespace) -> int:
 
 
 def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
-    """Submit all runs of a study as one job."""
     from factsweep.pipeline.cluster import job_request
     from factsweep.pipeline.cluster.hardware import gpus_per_engine
     from factsweep.pipeline.commands.run import handed_over
@@ -119,8 +118,7 @@ def _launch_one_job(study: "Study", args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(study: "Study", *, ask: bool) -> int:
-    """Compute missing runs, write the results of the study, and print them."""
+def _measure_study(study: "Study", *, ask: bool) -> int:
     from factsweep.operators.tables.formats import markdown
     from factsweep.pipeline.studies import study_report
     from factsweep.pipeline.studies.study import ask_members
@@ -176,7 +174,7 @@ def _add_baseline(verbs: "argparse._SubParsersAction[Parser]") -> None:
         rest="accepted",
         about="ACCEPTED is a night, such as demo-2026-11-21; or a nightly (its name, or its YAML "
         "file) and the run that its nights are compared with.",
-        run=_accept,
+        run=_accept_baseline,
     )
     text = "list the accepted runs, the last one first"
     show = actions.add_parser("show", help=text, description=text)
@@ -201,7 +199,7 @@ def _nightly(args: argparse.Namespace) -> int:
     own_dir = ["--config-dir", args.config_dir] if args.config_dir else []
     folders = [*(word for word in args.overrides if word.startswith("results=")), *own_dir]
     accept = shlex.join(["factsweep", "baseline", "accept", night.name, *folders])
-    print("\n".join(_lines(night, accept)))
+    print("\n".join(_describe_night(night, accept)))
     return night.exit_code
 
 
@@ -223,7 +221,7 @@ def _notify_failure(url: str, args: argparse.Namespace, name: str, error: BaseEx
         LOG.warning("nothing was sent: %s has not been valid yet.", args.nightly)
 
 
-def _lines(night: "Night", accept: str) -> Iterator[str]:
+def _describe_night(night: "Night", accept: str) -> Iterator[str]:
     """The report of a night, as plain lines for a log; `accept` makes it the baseline."""
     if night.baseline is None:
         yield f"no baseline is accepted yet; if these results are to be it: {accept}"
@@ -246,7 +244,7 @@ def _lines(night: "Night", accept: str) -> Iterator[str]:
     yield f"{night.name}: {night.outcome} (exit code {night.exit_code}), {path}"
 
 
-def _accept(args: argparse.Namespace) -> int:
+def _accept_baseline(args: argparse.Namespace) -> int:
     from factsweep.pipeline.results import baseline
     from factsweep.pipeline.studies import night
 

@@ -108,27 +108,27 @@ class FactsweepCallback(TrainerCallback):
     ) -> None:
         """Read the prompts, and refuse what could not be measured later."""
         _check_whole(args, model)
-        with self._alone(args, state) as is_main, undisturbed(model):
+        with self._in_main_process(args, state) as is_main, undisturbed(model):
             if is_main:
-                self._begin(args, state, model, processing_class)
+                self._begin_training(args, state, model, processing_class)
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Measure every n steps, and after the last one."""
         if state.global_step % self._every_n_steps and not control.should_training_stop:
             return
-        with self._alone(args, state) as is_main, undisturbed(model):
+        with self._in_main_process(args, state) as is_main, undisturbed(model):
             if is_main:
-                self._measure(args, state.global_step, model)
+                self._measure_step(args, state.global_step, model)
 
     @contextmanager
-    def _alone(self, args: Any, state: Any) -> Iterator[bool]:
+    def _in_main_process(self, args: Any, state: Any) -> Iterator[bool]:
         """Whether this is the main process; the others wait at the end, also for an error."""
         try:
             yield state.is_world_process_zero
         finally:
             args.distributed_state.wait_for_everyone()
 
-    def _begin(self, args: Any, state: Any, model: Any, processing_class: Any) -> None:
+    def _begin_training(self, args: Any, state: Any, model: Any, processing_class: Any) -> None:
         tokenizer = getattr(processing_class, "tokenizer", processing_class)
         if tokenizer is None:
             raise InputError("the Trainer has no tokenizer; give it processing_class=tokenizer.")
@@ -137,7 +137,7 @@ class FactsweepCallback(TrainerCallback):
         self._model_overrides = _describe_model(model, self._study)
         self._check_study_file()
         self._prompts = self._read_prompts()
-        folder = self._folder(args)
+        folder = self._answers_folder(args)
         names = (_STEP.fullmatch(path.stem) for path in folder.glob("step-*.parquet"))
         steps = sorted(int(match[1]) for match in names if match)
         # A resumed training has measured the steps before, and repeats the steps behind.
@@ -176,10 +176,10 @@ class FactsweepCallback(TrainerCallback):
             )
         return _Prompts(task, rows, asked)
 
-    def _measure(self, args: Any, step: int, model: Any) -> None:
+    def _measure_step(self, args: Any, step: int, model: Any) -> None:
         """Answer the prompts, and measure; what goes wrong then does not end the training."""
-        path = self._folder(args) / f"step-{step}.parquet"
-        answers = self._answer(model)
+        path = self._answers_folder(args) / f"step-{step}.parquet"
+        answers = self._answer_prompts(model)
         source = {"training": self._training, "study": self._study, "step": step}
         buffer = io.BytesIO()
         answers.write_parquet(buffer, metadata={SOURCE: json.dumps(source)})
@@ -199,7 +199,7 @@ class FactsweepCallback(TrainerCallback):
         except FactsweepError as error:
             LOG.error("%s: %s The training continues; its answers go to %s.", name, error, path)
 
-    def _answer(self, model: Any) -> pl.DataFrame:
+    def _answer_prompts(self, model: Any) -> pl.DataFrame:
         """The rows of a file of answers (docs/adding.md)."""
         assert self._prompts is not None, "the training has begun"
         task, rows, asked = self._prompts.task, self._prompts.rows, self._prompts.asked
@@ -214,7 +214,7 @@ class FactsweepCallback(TrainerCallback):
     def _study_overrides(self) -> list[str]:
         return [*self._model_overrides, *self._overrides]
 
-    def _folder(self, args: Any) -> Path:
+    def _answers_folder(self, args: Any) -> Path:
         return Path(args.output_dir, f"factsweep-{self._study}")
 
     def _study_path(self) -> Path:
@@ -232,7 +232,7 @@ class FactsweepCallback(TrainerCallback):
         """Write the study of all steps; of one alone there is no curve."""
         if len(self._steps) < 2:
             return
-        folder = self._folder(args).absolute()
+        folder = self._answers_folder(args).absolute()
         paths = ",".join(quote(str(folder / f"step-{step}.parquet")) for step in self._steps)
         study = {"runs": [*self._study_overrides(), f"answers={paths}"], "axis": "step"}
         text = _HEAD + yaml.safe_dump(study, sort_keys=False, allow_unicode=True, width=1000)

@@ -65,7 +65,7 @@ def choices(group: str) -> list[str]:
 
 def keys() -> list[str]:
     """The dotted names of all fields, and those of the groups."""
-    return _names(_mapping([]))
+    return _dotted_names(_compose_mapping([]))
 
 
 class _RefusedError(InputError):
@@ -112,15 +112,14 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
         o for override in _with_own_facts(texts) for o in _to_hydra_overrides(override)
     ]
     try:
-        return _mapping(hydra_overrides)
+        return _compose_mapping(hydra_overrides)
     except FactsweepError:
         raise
     except Exception as error:  # Hydra raises errors of any kind: ValueError, TypeError, …
-        raise _refusal(overrides, error) from error
+        raise _explain_refusal(overrides, error) from error
 
 
-def _refusal(overrides: Sequence[str], error: Exception) -> _RefusedError:
-    """The override that Hydra refuses, if it is known, and the reason."""
+def _explain_refusal(overrides: Sequence[str], error: Exception) -> _RefusedError:
     if unknown := re.search(r"Could not override '([\w.@/]+)'", str(error)):
         key = unknown[1]
         if key in _OF_CHATS:
@@ -154,7 +153,7 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     from factsweep.operators.datasets.layouts import guess_columns  # help does not need it
     from factsweep.operators.datasets.questions import is_questions
 
-    columns = _column_names(path)
+    columns = _read_column_names(path)
     is_too_wide = len(columns) > table_files.MOST_COLUMNS  # the reader of facts refuses it
     names = {*columns, *guess_columns(columns, (*_COLUMNS, "template")).values()}
     is_facts = is_too_wide or {*_COLUMNS} <= names
@@ -176,7 +175,7 @@ def _is_text_table(path: Path) -> bool:
     return table_files.kind(path) in (".csv", ".tsv", ".txt")
 
 
-def _column_names(path: Path) -> list[str]:
+def _read_column_names(path: Path) -> list[str]:
     """The columns of a table, as far as its first row shows them; none of unreadable files."""
     import polars as pl
 
@@ -225,37 +224,37 @@ def _to_hydra_overrides(override: str) -> list[str]:
     )
 
 
-def _mapping(overrides: Sequence[str]) -> dict[str, Any]:
+def _compose_mapping(overrides: Sequence[str]) -> dict[str, Any]:
     """The composition of the overrides.
 
     Hydra takes a tenth of a second per choice of files, so that is cached, and values are set
     afterwards. Values that cannot be set are left to Hydra, for its error.
     """
-    values = [override for override in overrides if _is_value(override)]
-    choices = tuple(override for override in overrides if not _is_value(override))
-    config = deepcopy(_of_files(choices, _own_files()))
+    values = [override for override in overrides if _sets_value(override)]
+    choices = tuple(override for override in overrides if not _sets_value(override))
+    config = deepcopy(_compose_files(choices, _stat_own_files()))
     try:
         for override in map(parse, values):
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
     except Exception:  # of OmegaConf, or of the generated parser of Hydra's grammar
-        config = _by_hydra(overrides)
+        config = _compose_by_hydra(overrides)
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     return {str(name): value for name, value in resolved.items()}
 
 
-def _is_value(override: str) -> bool:
+def _sets_value(override: str) -> bool:
     """Whether it sets an existing field, rather than choosing, adding or removing one."""
     key = _key(override)
     return "=" in override and not re.search(r"[+~@/]", key) and key not in folders.groups()
 
 
 @lru_cache(maxsize=64)
-def _of_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
+def _compose_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
     """The composition of the chosen files; a prompt without defaults is set after the others."""
     prompts = [choice for choice in choices if _key(choice) == "prompt"]
     if len(prompts) != 1:
-        return _by_hydra(choices)
+        return _compose_by_hydra(choices)
     path = folders.files("prompt")[prompts[0].partition("=")[2]]
     fields = OmegaConf.load(path)
     if (
@@ -263,18 +262,18 @@ def _of_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
         or "defaults" in fields
         or "@package" in path.read_text("utf-8")
     ):
-        return _by_hydra(choices)
-    config = deepcopy(_of_files(tuple(c for c in choices if c not in prompts), own_files))
+        return _compose_by_hydra(choices)
+    config = deepcopy(_compose_files(tuple(c for c in choices if c not in prompts), own_files))
     config.prompt = fields
     return config
 
 
-def _by_hydra(overrides: Sequence[str]) -> DictConfig:
+def _compose_by_hydra(overrides: Sequence[str]) -> DictConfig:
     with initialize_config_dir(str(folders.CONF), version_base="1.3"):
         return compose("config", overrides=list(overrides))
 
 
-def _own_files() -> tuple[tuple[Path, int, int], ...]:
+def _stat_own_files() -> tuple[tuple[Path, int, int], ...]:
     """The files of the user's own folder, with the time and size that show changes."""
     files = sorted(folder.rglob("*.yaml")) if (folder := folders.own_folder()) else []
     for path in files:
@@ -292,9 +291,9 @@ _ELSEWHERE = {
 }
 
 
-def _names(values: Mapping[str, Any]) -> list[str]:
+def _dotted_names(values: Mapping[str, Any]) -> list[str]:
     groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-    inner = [f"{name}.{field}" for name, group in groups.items() for field in _names(group)]
+    inner = [f"{name}.{field}" for name, group in groups.items() for field in _dotted_names(group)]
     return [*values, *inner]
 
 
@@ -343,13 +342,13 @@ def _values_of(override: str) -> list[str]:
     key = _key(override)
     pattern: object = sweep.value()
     if isinstance(pattern, Glob):
-        return _matches(override, pattern)
+        return _expand_pattern(override, pattern)
     if str in (types_of(key) or ()) and sweep.value_type == ValueType.SIMPLE_CHOICE_SWEEP:
         return split_list(override)
     return list(sweep.sweep_string_iterator())
 
 
-def _matches(override: str, pattern: Glob) -> list[str]:
+def _expand_pattern(override: str, pattern: Glob) -> list[str]:
     """The names of a group, or the folders, that match a pattern: step-9 before step-10."""
     key = _key(override)
     if any("/" in glob for glob in pattern.include):

@@ -143,7 +143,7 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
         _size_by_name(fields)
     elif fields["source"] != "package" and any(fields[name] is None for name in _READ):
         with input_errors(f"the config.json of model={fields['id']}", f"repair it, or {_GIVE}"):
-            _read(fields, cluster)
+            _fill_from_files(fields, cluster)
     width = bytes_per_number(fields["dtype"], cluster["device"], lambda: None)
     weights = (fields["billions_of_parameters"] or 0) * 1e9 * width
     if fields["tensor_parallel"] is None:
@@ -176,18 +176,17 @@ def _last_part(path: str) -> str:
     return re.sub(r"[^\w.-]+", "-", Path(path).name)
 
 
-def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
-    """Fill in the unset fields from the model's files."""
+def _fill_from_files(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
     revision = fields["revision"] if fields["source"] == "hub" else None
     source = _Source(fields["id"], revision, bool(fields["trust_remote_code"]))
-    config = _config(source)
+    config = _load_config(source)
     text = config.get_text_config()
     if fields["architecture"] is None:
-        fields["architecture"] = _architecture(source, config)
+        fields["architecture"] = _find_architecture(source, config)
     is_encoder = fields["architecture"] == "encoder"
     stored = None
     if fields["billions_of_parameters"] is None:
-        quantisation = read_quantisation(config.to_dict(), partial(_json, source))
+        quantisation = read_quantisation(config.to_dict(), partial(_read_json, source))
         stored = _read_stored(source, bits(quantisation))
         fields["billions_of_parameters"] = stored.billions
     # Several heads of queries may share one of keys and values.
@@ -197,7 +196,7 @@ def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         per_token = float(2 * text.num_hidden_layers * key_heads * width)
     if fields["max_model_len"] is None:
-        own_length = _context(source, text, is_encoder=is_encoder)
+        own_length = _find_context_length(source, text, is_encoder=is_encoder)
         fields["max_model_len"] = max_model_len(own_length, per_token, cluster)
     if fields["tensor_parallel"] is None and is_encoder:
         fields["tensor_parallel"] = 1
@@ -211,7 +210,7 @@ def _read(fields: dict[str, Any], cluster: Mapping[str, Any]) -> None:
         fields["tensor_parallel"] = tensor_parallel(fields, cluster, need)
 
 
-def _config(source: _Source) -> Any:
+def _load_config(source: _Source) -> Any:
     from transformers import AutoConfig
 
     is_silent = source.revision is not None and not _hub_answers(source)
@@ -252,8 +251,7 @@ def _hub_answers(source: _Source) -> bool:
     return True
 
 
-def _architecture(source: _Source, config: Any) -> str:
-    """Decoder or encoder, by the head of the checkpoint."""
+def _find_architecture(source: _Source, config: Any) -> str:
     from transformers.models.auto import modeling_auto as auto
 
     names = config.architectures or []
@@ -311,11 +309,10 @@ def find_cached(model_id: str, revision: str) -> Path | None:
     return index.parent if all((index.parent / shard).is_file() for shard in shards) else None
 
 
-def _context(source: _Source, text: Any, *, is_encoder: bool) -> int:
-    """How many tokens the model has positions for."""
+def _find_context_length(source: _Source, text: Any, *, is_encoder: bool) -> int:
     values = [getattr(text, name, None) for name in _LENGTHS]
     if is_encoder:  # some reserve positions, which only their tokenizer states
-        values.append(_json(source, "tokenizer_config.json").get("model_max_length"))
+        values.append(_read_json(source, "tokenizer_config.json").get("model_max_length"))
     lengths = [int(length) for length in values if length is not None and 0 < length < 1e9]
     if not lengths:
         raise InputError(
@@ -325,8 +322,8 @@ def _context(source: _Source, text: Any, *, is_encoder: bool) -> int:
     return min(lengths)
 
 
-def _json(source: _Source, name: str) -> dict[str, Any]:
-    return _load_json(_file(source, name), "repair it, or fetch it again")
+def _read_json(source: _Source, name: str) -> dict[str, Any]:
+    return _load_json(_find_file(source, name), "repair it, or fetch it again")
 
 
 def _load_json(path: Path | None, fix: str) -> dict[str, Any]:
@@ -335,7 +332,7 @@ def _load_json(path: Path | None, fix: str) -> dict[str, Any]:
         return {} if path is None else dict(json.loads(path.read_bytes()))
 
 
-def _file(source: _Source, name: str) -> Path | None:
+def _find_file(source: _Source, name: str) -> Path | None:
     """A file of the model; None if it has none of that name."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -482,11 +479,11 @@ def bits(quantisation: Mapping[str, Any]) -> int | None:
         return 4 if quantisation.get("load_in_4bit") else 8
     # The fields of Quark and torchao.
     weight = (quantisation.get("global_quant_config") or {}).get("weight")
-    text = f"{_formats(quantisation)} {weight} {quantisation.get('quant_type')}".lower()
+    text = f"{_join_formats(quantisation)} {weight} {quantisation.get('quant_type')}".lower()
     return min(map(int, _BITS.findall(text)), default=None)
 
 
-def _formats(quantisation: Mapping[str, Any]) -> str:
+def _join_formats(quantisation: Mapping[str, Any]) -> str:
     """The names of the formats of layers, in small letters."""
     names = [quantisation.get(name) for name in ("quant_method", "format", "quant_algo")]
     layers = (quantisation.get("quantized_layers") or {}).values()
@@ -495,7 +492,7 @@ def _formats(quantisation: Mapping[str, Any]) -> str:
 
 def scheme(model: Model) -> str | None:
     """The quantisation as `awq, 4 bits`; None if there is none."""
-    quantisation = _quantisation(model)
+    quantisation = _quantisation_of_model(model)
     if not quantisation:
         return None
     n, method = bits(quantisation), str(quantisation["quant_method"])
@@ -504,13 +501,13 @@ def scheme(model: Model) -> str | None:
 
 def weights_gb(model: Model) -> float:
     """The approximate size of the weights in GB, by the bits of a parameter."""
-    n = bits(_quantisation(model)) or (32 if model.dtype == "float32" else 16)
+    n = bits(_quantisation_of_model(model)) or (32 if model.dtype == "float32" else 16)
     return (model.billions_of_parameters or 0) * n / 8
 
 
 def check(model: Model, device: str, engine: str) -> None:
     """Refuse quantised weights that an engine cannot compute with on `cpu` or `cuda`."""
-    quantisation, problem = _quantisation(model), None
+    quantisation, problem = _quantisation_of_model(model), None
     if quantisation and engine == "vllm":
         problem = _missing_kernels(quantisation, device, model.dtype)
     elif quantisation.get("quant_method") == _BITSANDBYTES and find_spec(_BITSANDBYTES) is None:
@@ -529,7 +526,7 @@ def _missing_kernels(quantisation: Mapping[str, Any], device: str, dtype: str) -
     if schemes is not None and method not in schemes:
         return f"vLLM has no such scheme; {_TAKE_COPY}"
     kernels, capability = vllm_source.scheme(method), processor.compute_capability()
-    formats, flags = _formats(quantisation), processor.flags()
+    formats, flags = _join_formats(quantisation), processor.flags()
     groups = quantisation.get("config_groups", {}).values()
     has_inputs = any((group.get("input_activations") or {}).get("strategy") for group in groups)
     is_packed = method in _INTEGERS or quantisation.get("format") == "pack-quantized"
@@ -552,7 +549,7 @@ def _missing_kernels(quantisation: Mapping[str, Any], device: str, dtype: str) -
     return None
 
 
-def _quantisation(model: Model) -> Mapping[str, Any]:
+def _quantisation_of_model(model: Model) -> Mapping[str, Any]:
     return read_quantisation(config_json(model), lambda name: config_json(model, name))
 
 

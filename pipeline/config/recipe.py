@@ -107,7 +107,6 @@ def in_recipe(config: Any) -> dict[str, Any]:
 
 
 def _to_json_value(value: Any) -> Any:
-    """A value without dataclasses, for JSON."""
     if isinstance(value, tuple):
         return [_to_json_value(element) for element in value]
     return asdict(value) if is_dataclass(value) else value  # type: ignore[arg-type]
@@ -133,11 +132,11 @@ def build(kind: type[T], values: Any, path: str) -> T:
         # dataclasses have no configuration of their own, and are checked as strictly.
         built: T = _adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise InputError(join_sentences(_faults(kind, error, path))) from error
+        raise InputError(join_sentences(_explain_errors(kind, error, path))) from error
     return built
 
 
-def _faults(kind: type[Any], error: ValidationError, path: str) -> list[str]:
+def _explain_errors(kind: type[Any], error: ValidationError, path: str) -> list[str]:
     """A sentence per wrong field, unknown ones first.
 
     A misspelt field is missing and unknown at once; that it is unknown says more. A value that fits
@@ -146,7 +145,7 @@ def _faults(kind: type[Any], error: ValidationError, path: str) -> list[str]:
     details = sorted(error.errors(), key=lambda detail: detail["type"] != _UNKNOWN)
     sentences = dict[str, str]()
     for detail in details:
-        name, sentence = _sentence(kind, detail, path)
+        name, sentence = _explain_error(kind, detail, path)
         is_misspelt = any(
             text.endswith(f" Did you mean {name.rpartition('.')[2]}?")
             for text in sentences.values()
@@ -183,7 +182,7 @@ def dataclasses_in(hint: Any) -> Iterator[type[Any]]:
         yield from dataclasses_in(argument)
 
 
-def _sentence(kind: type[Any], error: Mapping[str, Any], path: str) -> tuple[str, str]:
+def _explain_error(kind: type[Any], error: Mapping[str, Any], path: str) -> tuple[str, str]:
     """The field of an error of pydantic, and a sentence with its value and the allowed values."""
     problem, value, ctx = error["type"], error["input"], error.get("ctx", {})
     names, field_names, kinds = [path] * bool(path), list[str](), [kind]

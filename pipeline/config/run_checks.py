@@ -20,7 +20,7 @@ def check_run(run: Run) -> None:
     safe_names.check(run.model.name, "model.name")
     safe_names.check(run.benchmark.name, "benchmark.name")
     safe_names.check_run(run.name)
-    _check_places(run)
+    _check_urls(run)
     if run.budget is not None:
         parse_budget(run.budget)
     _check_estimate(run)
@@ -66,8 +66,7 @@ def check_run(run: Run) -> None:
         )
 
 
-def _check_places(run: Run) -> None:
-    """Refuse malformed URLs before anything starts."""
+def _check_urls(run: Run) -> None:
     for name, root in (("artifacts", run.artifacts), ("results", run.results)):
         split_url(root, f"{name}={root.partition('?')[0]}")
     if (address := run.cluster.address) is not None:
@@ -78,7 +77,6 @@ def _check_places(run: Run) -> None:
 
 
 def _check_samples(run: Run) -> None:
-    """Refuse blocks that do not fit, and a target width where no samples are asked."""
     samples = run.decoding.samples
     if samples.n_answers % samples.block_size:
         raise InputError(
@@ -98,7 +96,6 @@ def _check_samples(run: Run) -> None:
 
 
 def _check_estimate(run: Run) -> None:
-    """Refuse fields that only estimates have, and invalid targets."""
     for name in ("control", "target", "sample_seed"):
         if (value := getattr(run, name)) is not None and run.budget is None:
             raise InputError(
@@ -199,7 +196,6 @@ def _check_addresses(model: Model) -> None:
 
 
 def _check_server_abilities(run: Run) -> None:
-    """Refuse methods that no endpoint offers."""
     if run.model.architecture != "decoder":
         raise InputError("a model behind an endpoint continues texts; model.architecture=decoder.")
     ability, model = run.method.ask.ability.name, run.model
@@ -220,7 +216,6 @@ def _check_server_abilities(run: Run) -> None:
 
 
 def _check_confidence(run: Run) -> None:
-    """Refuse questions about answers that this model or its engine cannot be asked."""
     options, model = run.decoding.confidence, run.model
     kinds = options.ask
     if not kinds or run.answers is not None:
@@ -273,7 +268,6 @@ def _check_template(model: Model) -> None:
 
 
 def _check_thinking(run: Run) -> None:
-    """Refuse thinking where no answer follows it, or the prompt is raw text."""
     model = run.model
     if model.thinking is None or run.answers is not None:
         return

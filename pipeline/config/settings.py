@@ -28,16 +28,16 @@ _MASKED = "prompt=masked"  # the prompt of encoders
 def load(overrides: Sequence[str]) -> Run:
     """The run that the overrides describe; an InputError names a wrong one."""
     config = build(Config, _describe(overrides), "")
-    benchmark = _benchmark(config)
+    benchmark = _resolve_benchmark(config)
     settings = [
-        _in_language(_setting(prompt, benchmark, config.model), benchmark)
-        for prompt in _prompts(overrides, config)
+        _translate_setting(_build_setting(prompt, benchmark, config.model), benchmark)
+        for prompt in _list_prompts(overrides, config)
     ]
     own_fields: dict[str, Any] = {
         "benchmark": benchmark,
         "settings": tuple(settings),
-        "matching": _matching(config.matching, benchmark),
-        "metrics": _options(config.metrics, benchmark),
+        "matching": _resolve_matching(config.matching, benchmark),
+        "metrics": _build_options(config.metrics, benchmark),
         "name": config.run_name or _default_name(config, settings),
     }
     names = {field.name for field in fields(Run)} - own_fields.keys()
@@ -104,7 +104,7 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
     if str(model.get("chat_template")).endswith(".jinja"):
         file = model["chat_template"].removeprefix("@")
         model |= {"chat_template": True, "chat_template_text": f"@{file}"}
-    model |= {name: _text(f"model.{name}", model[name]) for name in _TEXTS if name in model}
+    model |= {name: _read_text(f"model.{name}", model[name]) for name in _TEXTS if name in model}
     placeholders = {name: value for name, value in OPEN.items() if model.get(name, "") is None}
     with collect_faults(faults):
         build(Config, {**config, "model": {**model, **placeholders}}, "")
@@ -119,7 +119,7 @@ def _describe(overrides: Sequence[str]) -> dict[str, Any]:
     return config
 
 
-def _text(name: str, value: Any) -> Any:
+def _read_text(name: str, value: Any) -> Any:
     """A text, or the content of the file after an @."""
     if not isinstance(value, str) or not value.startswith("@"):
         return value
@@ -132,7 +132,7 @@ def _text(name: str, value: Any) -> Any:
     return content
 
 
-def _prompts(overrides: Sequence[str], config: Config) -> list[dict[str, Any]]:
+def _list_prompts(overrides: Sequence[str], config: Config) -> list[dict[str, Any]]:
     """The settings to measure, with the fields of conf/prompt/: those of the sweep, or the one."""
     sweep = config.sweep.of(config.model)
     if sweep.prompts is None:
@@ -150,8 +150,7 @@ def _fill_decoding(decoding: Decoding) -> Decoding:
     return replace(decoding, max_tokens=0, canary_prompts=0, samples=samples)
 
 
-def _benchmark(config: Config) -> Benchmark:
-    """The benchmark, with the method for the model's architecture."""
+def _resolve_benchmark(config: Config) -> Benchmark:
     benchmark, model = config.benchmark, config.model
     if benchmark.method not in METHODS:
         raise InputError(
@@ -169,7 +168,7 @@ def _benchmark(config: Config) -> Benchmark:
     return replace(benchmark, method=masked)
 
 
-def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> PromptSetting:
+def _build_setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> PromptSetting:
     ask = METHODS[benchmark.method].ask
     field_names = {field.name.rstrip("_") for field in fields(ask.setting)}  # `as` is a keyword
     if unknown := [name for name in prompt if name not in field_names]:
@@ -180,14 +179,14 @@ def _setting(prompt: Mapping[str, Any], benchmark: Benchmark, model: Model) -> P
             f"choose prompt={' or '.join(choices)}."
         )
     if "system" in prompt:
-        prompt = {**prompt, "system": _text("prompt.system", prompt["system"])}
+        prompt = {**prompt, "system": _read_text("prompt.system", prompt["system"])}
     setting: PromptSetting = build(ask.setting, prompt, "prompt")
     if model.chat_template and getattr(setting, "as_", "turns") is None:
         return replace(setting, as_="chat")  # type: ignore[type-var]
     return setting
 
 
-def _in_language(setting: PromptSetting, benchmark: Benchmark) -> PromptSetting:
+def _translate_setting(setting: PromptSetting, benchmark: Benchmark) -> PromptSetting:
     language = benchmark.language
     if language == "en" or not hasattr(setting, "shots"):  # masked sentences have no other words
         return setting
@@ -208,19 +207,17 @@ def _in_language(setting: PromptSetting, benchmark: Benchmark) -> PromptSetting:
     return replace(setting, words=build(LanguageWords, content, str(languages[language])))  # type: ignore[type-var]
 
 
-def _matching(matching: Matching, benchmark: Benchmark) -> Matching:
-    """The rules of the facts' language, unless a pipeline is named."""
+def _resolve_matching(matching: Matching, benchmark: Benchmark) -> Matching:
     if benchmark.types == "recognised":
         matching = replace(matching, values_in=benchmark.language)
     if METHODS[benchmark.method].measure.reads_refusals:
-        matching = replace(matching, refusals=_refusals(benchmark.language))
+        matching = replace(matching, refusals=_load_refusals(benchmark.language))
     if benchmark.language == "en" or matching.pipeline != BLANK:
         return matching
     return replace(matching, pipeline=f"{BLANK}-{benchmark.language}")
 
 
-def _refusals(language: str) -> tuple[str, ...]:
-    """The texts of answers that attempt none, in a language (conf/refusals/)."""
+def _load_refusals(language: str) -> tuple[str, ...]:
     lists = folders.files("refusals")
     if language not in lists:
         raise InputError(
@@ -233,8 +230,7 @@ def _refusals(language: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
-    """The options of the benchmark's method in conf/metrics/, without those of other methods."""
+def _build_options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
     kind = METHODS[benchmark.method].measure.options
     own_fields = {field.name for field in fields(kind)}
     foreign = {

@@ -84,12 +84,12 @@ def load_rates(plan: Plan) -> pl.DataFrame:
     """All measured rates, with those of this run so far; one row per artifact."""
     shipped = load_shipped_rates().drop("billions")
     own_rows = [
-        _of_engine(branch, artifact, most=_ENOUGH)
+        _engine_costs(branch, artifact, most=_ENOUGH)
         for branch in plan.branches
         for artifact in branch.list_outputs()
         if not artifact.is_complete() and artifact.list_published(artifact.stage)
     ]
-    tables = [*_read_tables(Store(str(home()))), *_read_tables(plan.store)]
+    tables = [*_read_rates(Store(str(home()))), *_read_rates(plan.store)]
     rows = pl.concat([pl.DataFrame(own_rows, schema=SPENT), *tables, shipped], how="diagonal")
     return rows.unique(["fingerprint", "hardware"], keep="first", maintain_order=True)
 
@@ -100,7 +100,7 @@ def load_shipped_rates() -> pl.DataFrame:
     return pl.read_csv((folders.CATALOG / "rates.csv").read_bytes(), schema_overrides=types)
 
 
-def _read_tables(store: Store) -> Iterator[pl.DataFrame]:
+def _read_rates(store: Store) -> Iterator[pl.DataFrame]:
     for file in store.names(_FOLDER):
         name = f"{_FOLDER}/{file}"
         try:
@@ -136,7 +136,7 @@ def write_rates(store: Store, rows: pl.DataFrame, source: str) -> None:
 def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     """The predicted costs of work, by measured rates or by `cluster.answers_per_s`."""
     run, place = plan.run, resolve_place(plan.run)
-    costs = _with_ranges(run, place, predict(work, load_rates(plan), place))
+    costs = _add_rough_ranges(run, place, predict(work, load_rates(plan), place))
     if not (rate := run.cluster.answers_per_s):
         return costs
     seconds = pl.col("answers") / rate
@@ -152,8 +152,7 @@ def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_ranges(run: Run, place: PlanHardware, costs: pl.DataFrame) -> pl.DataFrame:
-    """The costs, with a range of time for each stage of an engine that was never measured."""
+def _add_rough_ranges(run: Run, place: PlanHardware, costs: pl.DataFrame) -> pl.DataFrame:
     billions, tables = run.model.billions_of_parameters, run.method.ask.ability.tables
     if billions is None or run.engine.hardware is not None:  # of a server, or of the fake engine
         return costs
@@ -206,7 +205,7 @@ def collect_costs(plan: Plan) -> pl.DataFrame:
         for artifact in branch.artifacts():
             if artifact.folder not in rows and artifact.is_complete():
                 of_engine = artifact in branch.list_outputs()
-                row = (_of_engine if of_engine else _of_processor)(branch, artifact)
+                row = (_engine_costs if of_engine else _processor_costs)(branch, artifact)
                 tables = artifact.manifest().tables.values()
                 n_bytes = sum(shard.bytes for table in tables for shard in table.values())
                 rows[artifact.folder] = {**row, "bytes": n_bytes}
@@ -218,7 +217,7 @@ def collect_judge_costs(plan: Plan) -> pl.DataFrame:
     branch = plan.branches[0]
     rows = [
         {
-            **_of_engine(branch, open_artifact(plan.store, verdicts.answers)),
+            **_engine_costs(branch, open_artifact(plan.store, verdicts.answers)),
             "stage": f"{JUDGE}{verdicts.judge}",
             "setting": None,
         }
@@ -227,7 +226,7 @@ def collect_judge_costs(plan: Plan) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SPENT)
 
 
-def _of_engine(branch: Branch, artifact: Artifact, most: int | None = None) -> dict[str, Any]:
+def _engine_costs(branch: Branch, artifact: Artifact, most: int | None = None) -> dict[str, Any]:
     shards = list(artifact.counts(artifact.stage, most).values())
     sums = sum_counts(shards)
     if not sums["seconds"]:  # the answers were given
@@ -260,7 +259,7 @@ def _count_sharing(gpu_seconds: float, seconds: float) -> int | None:
     return n if n > 1 else None
 
 
-def _of_processor(branch: Branch, artifact: Artifact) -> dict[str, Any]:
+def _processor_costs(branch: Branch, artifact: Artifact) -> dict[str, Any]:
     unit = _UNIT.get(artifact.stage)
     source, table = (artifact, unit) if unit else (branch.prompts, "prompts")
     n = sum(source.rows(table).values()) if source.is_complete() else None
@@ -287,16 +286,16 @@ def predict(work: pl.DataFrame, spent: pl.DataFrame, place: PlanHardware) -> pl.
 
     They follow from the costs of the same stage in the same setting, or else in all others.
     """
-    rows = [_predicted_row(item, spent, place) for item in work.iter_rows(named=True)]
+    rows = [_predict_row(item, spent, place) for item in work.iter_rows(named=True)]
     return pl.DataFrame(rows, schema=PREDICTED)
 
 
-def _predicted_row(
+def _predict_row(
     item: Mapping[str, Any], spent: pl.DataFrame, place: PlanHardware
 ) -> dict[str, Any]:
     model, n_answers = item["model"], item["answers"]
     stage = spent.filter(pl.col("stage") == item["stage"], pl.col("answers") > 0)
-    sized, _ = _rows_of_setting(stage.drop_nulls("bytes"), item["setting"])
+    sized, _ = _select_setting(stage.drop_nulls("bytes"), item["setting"])
     timed = stage.drop_nulls(["seconds", "hardware"]).filter(pl.col("seconds") > 0)
     if model is None:
         size = pl.col("answers") / n_answers
@@ -315,7 +314,7 @@ def _predicted_row(
             pl.col("per_gpu").fill_null(1) == place.per_gpu,
             True if place.cores is None else pl.col("cores") == place.cores,
         )
-    timed, is_elsewhere = _rows_of_setting(timed, item["setting"])
+    timed, is_elsewhere = _select_setting(timed, item["setting"])
     row = {name: item[name] for name in ("stage", "setting", "answers")}
     if sized.height:
         row["bytes"] = n_answers * sized["bytes"].sum() / sized["answers"].sum()
@@ -334,7 +333,7 @@ def _predicted_row(
     return row
 
 
-def _rows_of_setting(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
+def _select_setting(rows: pl.DataFrame, setting: str | None) -> tuple[pl.DataFrame, bool]:
     """The rows of the setting, or if there are none, all; and whether these are of others."""
     in_setting = rows.filter(pl.col("setting").eq_missing(setting))
     return (in_setting, False) if in_setting.height else (rows, rows.height > 0)
@@ -378,5 +377,4 @@ def cost_table(spent: pl.DataFrame) -> pl.DataFrame:
 
 
 def _null_if_infinite(share: pl.Expr) -> pl.Expr:
-    """The share; null where it was divided by 0."""
     return pl.when(share.is_finite()).then(share)

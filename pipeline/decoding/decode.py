@@ -134,7 +134,7 @@ def answer(
             yield open_shards.pop(0).close()
             continue
         running: list[OpenShard] = []
-        groups = _groups(open_shards, running, alone if engine.is_paid else follow)
+        groups = _prompt_groups(open_shards, running, alone if engine.is_paid else follow)
         try:
             for answered in first.work.question.task.answer_groups(groups, feed.engine, tokenizer):
                 if (answered_shard := _keep(answered, running, feed)) is not None:
@@ -154,7 +154,7 @@ def answer(
             shard.note_survival()
 
 
-def _groups(
+def _prompt_groups(
     open_shards: list[OpenShard], running: list[OpenShard], follow: Follow
 ) -> Iterator[pl.DataFrame]:
     """The prompts for the engine: of the first open shard, then of its followers."""
@@ -177,7 +177,7 @@ def _keep(answered: AnswerRow, running: list[OpenShard], feed: RequestFeed) -> O
     shard = next((shard for shard in running if prompt_id in shard.owed), None)
     if shard is None:
         raise DecodingError(f"the engine answers {prompt_id}, which it was not asked.")
-    if not _has_numbers(answered.row):
+    if not _has_no_nan(answered.row):
         raise InputError(
             f"{shard.work.model} returns NaN for prompt {prompt_id}, so its type overflows or its "
             "weights are damaged; check them, or give another model.dtype, such as float32."
@@ -194,12 +194,12 @@ def _keep(answered: AnswerRow, running: list[OpenShard], feed: RequestFeed) -> O
     return shard
 
 
-def _has_numbers(value: Any) -> bool:
+def _has_no_nan(value: Any) -> bool:
     if isinstance(value, float):
         return not math.isnan(value)
     if isinstance(value, dict):  # a check for Mapping takes three times as long
-        return all(map(_has_numbers, value.values()))
-    return not isinstance(value, list) or all(map(_has_numbers, value))
+        return all(map(_has_no_nan, value.values()))
+    return not isinstance(value, list) or all(map(_has_no_nan, value))
 
 
 def publish(shard: OpenShard) -> None:

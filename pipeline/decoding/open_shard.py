@@ -48,7 +48,7 @@ class OpenShard:
         self._kept, self._refused, self._trial = empty(work.table), empty("errors"), Trial()
         self.is_published = False
         try:
-            self._read()
+            self._read_state()
         except (FileNotFoundError, DamagedFileError):
             if not remaining_prompts.is_published(work):
                 raise
@@ -56,7 +56,7 @@ class OpenShard:
         self.n_left = 0 if self.is_published else self.pending_prompts().height
         self.killed_nobody = not self._trial.begun and not self._trial.queue
 
-    def _read(self) -> None:
+    def _read_state(self) -> None:
         """Read its state with concurrent requests to the store."""
         work, store = self.work, self.work.artifact.store
         self.is_published, chunks, self._refused, self._trial = store.at_once(
@@ -75,7 +75,7 @@ class OpenShard:
     def pending_prompts(self) -> pl.DataFrame:
         """Its prompts that are neither answered, refused nor condemned."""
         rows = self.rows.filter(~pl.col("prompt_id").is_in(self._trial.condemned))
-        buffers = _frame(self.work.table, self._buffer), _frame("errors", self._refusals)
+        buffers = _to_frame(self.work.table, self._buffer), _to_frame("errors", self._refusals)
         for finished in (self._kept, self._refused, *buffers):
             rows = rows.join(finished, on="prompt_id", how="anti", maintain_order="left")
         return rows
@@ -146,15 +146,15 @@ class OpenShard:
         """
         work, artifact = self.work, self.work.artifact
         if self._thoughts:
-            thoughts, self._thoughts = _frame("thoughts", self._thoughts), []
+            thoughts, self._thoughts = _to_frame("thoughts", self._thoughts), []
             artifact.write_chunk("thoughts", work.thoughts, uuid4().hex, thoughts)
         has_rows = self._buffer or self._refusals
         if self._refusals:
-            errors = _frame("errors", self._refusals)
+            errors = _to_frame("errors", self._refusals)
             artifact.write_chunk("errors", work.refusals, uuid4().hex, errors)
             self._refused, self._refusals = pl.concat([self._refused, errors]), []
         if has_rows:
-            frame, counts = _frame(work.table, self._buffer), self._take()
+            frame, counts = _to_frame(work.table, self._buffer), self._take_counts()
             name = f"{frame.height}-{uuid4().hex}"
             artifact.write_chunk(work.table, work.chunks, name, frame, counts)
             self._chunk_counts.append(counts)
@@ -174,7 +174,7 @@ class OpenShard:
         write = partial(write_trial, self.work, self._trial)
         self.work.artifact.store.at_once(self.flush, write)
         if not self._chunk_counts:
-            self._chunk_counts.append(self._take())
+            self._chunk_counts.append(self._take_counts())
         return self
 
     def publish(self) -> pl.DataFrame:
@@ -186,7 +186,7 @@ class OpenShard:
         ids = self.rows.select("prompt_id")
         answers = ids.join(self._kept, on="prompt_id", maintain_order="left")
         if work.question.extra_tables:
-            thoughts = self._all_thoughts()
+            thoughts = self._read_thoughts()
             if not thoughts.is_empty():
                 ids = answers.select("prompt_id")
                 thoughts = ids.join(thoughts, on="prompt_id", how="left", maintain_order="left")
@@ -206,8 +206,7 @@ class OpenShard:
                 "errors", work.refusals, uuid4().hex, build_death_errors(work, rows)
             )
 
-    def _all_thoughts(self) -> pl.DataFrame:
-        """The thoughts of all engines before the answers so far."""
+    def _read_thoughts(self) -> pl.DataFrame:
         artifact, folder = self.work.artifact, self.work.thoughts
         read = partial(artifact.read_chunk, "thoughts", folder)
         try:
@@ -218,7 +217,7 @@ class OpenShard:
             chunks = []  # another engine published the shard and removed them
         return remaining_prompts.concat_distinct("thoughts", chunks)
 
-    def _take(self) -> Counts:
+    def _take_counts(self) -> Counts:
         return {**self._tally.take(), "hardware": self.work.hardware.name}
 
 
@@ -229,7 +228,7 @@ def build_death_errors(work: Work, prompts: pl.DataFrame) -> pl.DataFrame:
     return prompts.select("prompt_id", stage=stage, reason=reason, detail=detail)
 
 
-def _frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def _to_frame(table: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty(table).schema)
 
 

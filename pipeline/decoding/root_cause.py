@@ -37,14 +37,14 @@ def find_task_error(error: BaseException) -> BaseException:
 def wrap_ray_error(error: BaseException) -> DecodingError:
     """A DecodingError for an error of Ray's own."""
     return DecodingError(
-        f"Ray itself failed during the run ({_shorten(_whole(error))}); published answers are "
+        f"Ray itself failed during the run ({_shorten(_one_line(error))}); published answers are "
         "kept, so look for the cause in the logs of its last session, and run again."
     )
 
 
 def find_cause(error: BaseException, log: Path) -> str:
     """The cause of an engine's error, from its log if the error only points there."""
-    text = _whole(error)
+    text = _one_line(error)
     return find_cause_in_log(log) if _ELSEWHERE.search(text) else _shorten(text)
 
 
@@ -53,7 +53,7 @@ def find_cause_in_log(log: Path) -> str:
 
     Lines that only point to another error are skipped.
     """
-    outputs = [_lines(path) for path in (log, log.with_suffix(".out"))]
+    outputs = [_last_lines(path) for path in (log, log.with_suffix(".out"))]
     for lines in outputs:
         candidates = [line for line in reversed(lines) if not _ELSEWHERE.search(line)]
         matches = (_RAISED.match(line) or _FATAL.match(line) for line in candidates)
@@ -65,14 +65,14 @@ def find_cause_in_log(log: Path) -> str:
 
 def add_log_lines(error: DecodingError, log: Path) -> DecodingError:
     """The error with the last lines of an engine's log as notes, if the log is on this machine."""
-    for line in (_lines(log) or _lines(log.with_suffix(".out")))[-_LAST:]:
+    for line in (_last_lines(log) or _last_lines(log.with_suffix(".out")))[-_LAST:]:
         error.add_note(f"its log: {_shorten(line)}")
     return error
 
 
 def read_log(log: Path) -> str:
     """The standard output and error of a process, the last quarter megabyte of each."""
-    return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _lines(path))
+    return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _last_lines(path))
 
 
 def find_own_log() -> Path:
@@ -80,7 +80,7 @@ def find_own_log() -> Path:
     return Path("/proc/self/fd/2").resolve()
 
 
-def _lines(path: Path) -> list[str]:
+def _last_lines(path: Path) -> list[str]:
     """The last lines of a file that are not blank; empty if there is no file."""
     if not path.is_file():
         return []
@@ -90,11 +90,10 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _whole(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
 
 
 def _shorten(text: str) -> str:
-    """A text without secrets, cut to fit a message."""
     redacted = hidden(text)
     return redacted if len(redacted) <= _LONGEST else f"{redacted[:_LONGEST]}…"

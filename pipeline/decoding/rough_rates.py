@@ -35,7 +35,7 @@ def rough_seconds(
     rows = rows.with_columns(each=pl.col("seconds") / pl.col("answers"))
     on_cores = rows.filter(gpus=0)
     if gpus:
-        speeds, usual = _speeds(hardware, gpus, billions), rows.filter(pl.col("gpus") > 0)
+        speeds, usual = _relative_speeds(hardware, gpus, billions), rows.filter(pl.col("gpus") > 0)
         share, held = billions / gpus, pl.col("billions") / pl.col("gpus")
     else:
         speeds, usual, share, held = [1.0], on_cores, billions, pl.col("billions")
@@ -48,7 +48,7 @@ def rough_seconds(
     # The largest model scales best: little of its time is spent on scheduling.
     largest = usual.filter(pl.col("held") == pl.col("held").max())
     times = [
-        max(each * share / held_there / speed, least) * _relative(on_cores, stage)
+        max(each * share / held_there / speed, least) * _relative_duration(on_cores, stage)
         for each, held_there in largest.select("each", "held").iter_rows()
         for speed in speeds
     ]
@@ -57,14 +57,14 @@ def rough_seconds(
     return Range(min(times) / _SPREAD, max(times) * _SPREAD, source)
 
 
-def _relative(on_cores: pl.DataFrame, stage: str) -> float:
+def _relative_duration(on_cores: pl.DataFrame, stage: str) -> float:
     """How many times the seconds of a usual answer one of the stage takes; 1 if unknown."""
     both = (on_cores.filter(stage=name)["each"].mean() for name in (stage, _USUAL))
     of_stage, usual = both
     return of_stage / usual if isinstance(of_stage, float) and isinstance(usual, float) else 1.0
 
 
-def _speeds(hardware: str, gpus: int, billions: float) -> list[float]:
+def _relative_speeds(hardware: str, gpus: int, billions: float) -> list[float]:
     """The speeds of a GPU beside an H200, by sums and by memory.
 
     An unknown GPU is any that holds its part of the model, where half as many would not.

@@ -38,14 +38,14 @@ Task = tuple[str, Any, float]  # a node, the future of its findings, and its tim
 
 def examine(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
     """Findings on this machine, on the nodes of cluster.address, and on an engine, if wanted."""
-    checks = _of_machine(run, model.check_model, has_gpus=run.cluster.address is None)
+    checks = _list_machine_checks(run, model.check_model, has_gpus=run.cluster.address is None)
     artifacts, _ = checks[-1]
     yield from _run_checks(*checks, (artifacts, partial(check_room, run)))
     if run.cluster.address is not None:
         (reached,) = _run_checks(("cluster", lambda: [_check_address(str(run.cluster.address))]))
         yield reached
         if reached.state != "fails":
-            yield from _run_checks(("cluster", partial(_nodes, run)))
+            yield from _run_checks(("cluster", partial(_check_nodes, run)))
     if load_engine:
         yield from _run_checks(("load", partial(model.load_engine, run)))
 
@@ -55,11 +55,11 @@ def of_node(run: Run, has_gpus: bool, marker: str) -> list[Finding]:
 
     `marker` is a file that the driver has just written to the store of artifacts.
     """
-    checks = _of_machine(run, model.of_node, has_gpus=has_gpus)
+    checks = _list_machine_checks(run, model.of_node, has_gpus=has_gpus)
     return list(_run_checks(*checks, ("stores", lambda: [check_shared(run, marker)])))
 
 
-def _of_machine(
+def _list_machine_checks(
     run: Run, of_model: Callable[[Run], Iterable[Finding]], *, has_gpus: bool
 ) -> list[Check]:
     """The checks of a machine; the store of artifacts is the last."""
@@ -75,7 +75,7 @@ def _of_machine(
     ]
 
 
-def _nodes(run: Run) -> Iterator[Finding]:
+def _check_nodes(run: Run) -> Iterator[Finding]:
     """The findings of a task on every node of Ray, then the differences between nodes.
 
     If no node has a GPU yet and the engine needs some, one is requested, as by a sweep: an
@@ -86,7 +86,7 @@ def _nodes(run: Run) -> Iterator[Finding]:
 
     with cluster.start_ray(run):
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        yield _as_many(run, len(nodes))
+        yield _check_node_count(run, len(nodes))
         remote = ray.remote(num_cpus=0, max_retries=0)(of_node)
         with marker_file(run) as marker:
             tasks: list[Task] = []
@@ -103,7 +103,7 @@ def _nodes(run: Run) -> Iterator[Finding]:
             yield from _collect_findings(tasks)
 
 
-def _as_many(run: Run, n: int) -> Finding:
+def _check_node_count(run: Run, n: int) -> Finding:
     """Whether the job has as many nodes as requested; a sweep starts without late ones."""
     launch = run.cluster.launch
     n_requested = launch.nodes if isinstance(launch, Slurm) else None
@@ -191,7 +191,7 @@ def marker_file(run: Run) -> Iterator[str]:
     try:
         yield name
     finally:
-        _drop(store, name.rpartition("/")[0])
+        _remove_files(store, name.rpartition("/")[0])
 
 
 def check_shared(run: Run, marker: str) -> Finding:
@@ -207,7 +207,7 @@ def check_store(store: Store) -> Iterator[Finding]:
     folder = f".doctor-{uuid4().hex}"
     try:
         yield _check_writes(store, folder)
-        yield _created_once(store, folder)
+        yield _check_created_once(store, folder)
         names = {Path(name).name for name in store.names(folder)}
         missing = {f"written-{i}" for i in range(_TURNS)} - names
         fix = "new files are not listed at once; runs would decode them again"
@@ -218,7 +218,7 @@ def check_store(store: Store) -> Iterator[Finding]:
         fix = "check that it is there, and that you may write, list and drop files below it"
         yield Finding.of("written and read", reason(error), fails=fix)
     finally:
-        _drop(store, folder)
+        _remove_files(store, folder)
     if (free := store.free()) is not None:
         fix = "answers and weights need more; `factsweep plan` says how much a run writes"
         is_small = free / 1e9 < _LEAST_GB
@@ -240,7 +240,7 @@ def _check_writes(store: Store, folder: str) -> Finding:
     return Finding.of("written and read", f"{median:,.1f} ms a file", fails=fails, warns=warns)
 
 
-def _created_once(store: Store, folder: str) -> Finding:
+def _check_created_once(store: Store, folder: str) -> Finding:
     """Several clients create the same file at once, in turns: exactly one may succeed."""
     n_winners = []
     for turn in range(_TURNS):
@@ -266,7 +266,7 @@ def _check_drop(store: Store, name: str) -> Finding:
     return Finding.of("files are dropped", problem or "yes", fails=fix if problem else "")
 
 
-def _drop(store: Store, folder: str) -> None:
+def _remove_files(store: Store, folder: str) -> None:
     """Remove the files of a check; a store that refuses has a finding already."""
     try:
         for name in store.names(folder):

@@ -48,8 +48,8 @@ class DecodingTurn(NamedTuple):
 def check_model(run: Run) -> Iterator[Finding]:
     """The checks of a run before it loads anything, and its data."""
     yield from of_node(run)
-    yield _refusal("data", lambda: _data(run), run.benchmark.data)
-    yield _tokens(run)
+    yield _try_check("data", lambda: _describe_data(run), run.benchmark.data)
+    yield _check_tokens(run)
 
 
 def of_node(run: Run) -> Iterator[Finding]:
@@ -58,20 +58,20 @@ def of_node(run: Run) -> Iterator[Finding]:
     version = engine.version()
     lacks = engine.install if version == NOT_INSTALLED else ""
     yield Finding.of("engine", f"{engine.name}, {version}", fails=lacks)
-    yield _refusal("device", lambda: check_build(run), f"{run.cluster.device}")
+    yield _try_check("device", lambda: check_build(run), f"{run.cluster.device}")
     if len(run.model.urls) > 1:
-        yield _refusal("servers", lambda: check_servers(run), name_servers(run.model.urls))
+        yield _try_check("servers", lambda: check_servers(run), name_servers(run.model.urls))
     switches = engine.switches(os.environ)
     text = ", ".join(f"{name}={value}" for name, value in switches.items()) or "none is set"
     fix = "they may change answers, and are part of the recipe; unset them unless they are meant"
     yield Finding.of("variables that change answers", text, warns=fix if switches else "")
     is_offline: list[bool] = []
-    yield _refusal("weights", lambda: _weights(run, is_offline), run.model.id)
+    yield _try_check("weights", lambda: _describe_weights(run, is_offline), run.model.id)
     if run.model.source == "hub":
-        yield _cache(run, offline=any(is_offline))
+        yield _check_cache(run, offline=any(is_offline))
     # The normaliser of answers; spaCy's tables are read, as by matching.
     versions, pipeline = run.method.measure.versions, run.matching.pipeline
-    yield _refusal(
+    yield _try_check(
         "words",
         lambda: (
             ", ".join(f"{name} {text[:12]}" for name, text in versions(pipeline).items())
@@ -81,7 +81,7 @@ def of_node(run: Run) -> Iterator[Finding]:
     )
 
 
-def _weights(run: Run, is_offline: list[bool]) -> str:
+def _describe_weights(run: Run, is_offline: list[bool]) -> str:
     """The weights in words; appends to `is_offline` whether only the cache has them."""
     model = models.resolve_dtype(run.model, run.cluster.device)
     weights = models.resolve(model)
@@ -92,8 +92,7 @@ def _weights(run: Run, is_offline: list[bool]) -> str:
     return f"{run.model.id} at {weights.revision[:12]}{f', {scheme}' if scheme else ''}{cache}"
 
 
-def _cache(run: Run, *, offline: bool = False) -> Finding:
-    """Whether the weights are on this machine, or can be fetched."""
+def _check_cache(run: Run, *, offline: bool = False) -> Finding:
     from huggingface_hub import constants
 
     model, folder = run.model, Path(constants.HF_HUB_CACHE)
@@ -111,14 +110,13 @@ def _cache(run: Run, *, offline: bool = False) -> Finding:
     return Finding.of("cache", text, fails=fix if need > free else "")
 
 
-def _data(run: Run) -> str:
+def _describe_data(run: Run) -> str:
     entry = catalog.entry_of_benchmark(run.benchmark)
     files = catalog.files(entry, run.benchmark.path)
     return f"{run.benchmark.data}: {count(len(files), 'file')}"
 
 
-def _tokens(run: Run) -> Finding:
-    """Whether the tokens of the first prompts of each setting read as their text."""
+def _check_tokens(run: Run) -> Finding:
     sentences: list[str] = []
     try:
         with calibration.prepare_plan(run) as plan:
@@ -132,8 +130,7 @@ def _tokens(run: Run) -> Finding:
     return Finding.of("tokens", "the first prompts read as their text", warns=warning)
 
 
-def _refusal(check: str, look: Callable[[], str | None], default: str) -> Finding:
-    """The result of a check, or the error that a run would raise."""
+def _try_check(check: str, look: Callable[[], str | None], default: str) -> Finding:
     try:
         return Finding.of(check, look() or default)
     except FactsweepError as error:
@@ -180,7 +177,7 @@ def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.D
                 f"The engine of {run.model.name} does not start: {problem}."
             ) from error
         start_s = time.monotonic() - started_at
-        first, second = (_turn(job.task, rows, engine, tokenizer) for _ in range(2))
+        first, second = (_decode_turn(job.task, rows, engine, tokenizer) for _ in range(2))
     if not first.rows:
         raise DecodingError(f"{run.model.name} answers none of {rows.height} prompts.")
     spent = [calibration.build_cost_row(plan, job, first.counts, first.seconds)]
@@ -190,7 +187,7 @@ def try_engine(run: Run, n_prompts: int = _PROMPTS) -> tuple[list[Finding], pl.D
     return [start, *_compare_turns(first, second)], pl.DataFrame(spent, schema=SPENT)
 
 
-def _turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> DecodingTurn:
+def _decode_turn(task: Task, rows: pl.DataFrame, engine: Any, tokenizer: Any) -> DecodingTurn:
     answers, counts, clocked = {}, Counter[str](), TimedEngine(engine)
     started_at = time.monotonic()
     for answered in task.answer_groups([rows], clocked, tokenizer):

@@ -36,7 +36,7 @@ class EvaluationRecord:
         """The path of the record, where the project's data store would have it."""
         model = self.exported.model
         folders = self.exported.run["benchmark"]["name"], model.developer, model.name
-        return "/".join(["data", *map(_safe, folders), f"{self.exported.id}.json"])
+        return "/".join(["data", *map(_safe_folder_name, folders), f"{self.exported.id}.json"])
 
     @property
     def samples_path(self) -> str:
@@ -47,10 +47,10 @@ class EvaluationRecord:
     def id(self) -> str:
         """Benchmark, model and time; the time is the run's begin, so that two exports are equal."""
         name = self.exported.run["benchmark"]["name"]
-        return f"{name}/{self.exported.model.id}/{self._time}"
+        return f"{name}/{self.exported.model.id}/{self._start_time}"
 
     @property
-    def _time(self) -> str:
+    def _start_time(self) -> str:
         return str(int(self.exported.started.timestamp()))
 
     def content(self, samples: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class EvaluationRecord:
             "schema_version": VERSION,
             "evaluation_id": self.id,
             "evaluation_timestamp": run.started.isoformat(),
-            "retrieved_timestamp": self._time,
+            "retrieved_timestamp": self._start_time,
             "source_metadata": {
                 "source_name": "factsweep",
                 "source_type": "evaluation_run",
@@ -75,12 +75,12 @@ class EvaluationRecord:
                 "version": versions.get("factsweep", ""),
                 "additional_details": texts_of(commit),
             },
-            "model_info": self._model(),
-            "evaluation_results": list(self._results()),
+            "model_info": self._describe_model(),
+            "evaluation_results": list(self._describe_results()),
             **({} if samples is None else {"detailed_evaluation_results": dict(samples)}),
         }
 
-    def _model(self) -> dict[str, Any]:
+    def _describe_model(self) -> dict[str, Any]:
         run, model = self.exported, self.exported.model
         engine, version = run.engine(run.results.branches[0])
         own_engine = run.results.branches[0].answered_by == "engine"
@@ -102,7 +102,7 @@ class EvaluationRecord:
             },
         }
 
-    def _results(self) -> Iterator[dict[str, Any]]:
+    def _describe_results(self) -> Iterator[dict[str, Any]]:
         """The numbers that are defined, in the order of the table."""
         metrics = self.exported.metrics.drop_nulls("value")
         branches = self.exported.results.branches
@@ -113,15 +113,15 @@ class EvaluationRecord:
             yield {
                 "evaluation_result_id": _result_id(row),
                 "evaluation_name": " ".join(row[name] for name in _NAME if row[name]),
-                "source_data": self._source,
+                "source_data": self._source_data,
                 "evaluation_timestamp": self.exported.started.isoformat(),
-                "metric_config": self._metric(row["metric"]),
-                "score_details": self._score(row),
+                "metric_config": self._describe_metric(row["metric"]),
+                "score_details": self._describe_score(row),
                 **({} if generation is None else {"generation_config": generation}),
             }
 
     @cached_property
-    def _source(self) -> dict[str, Any]:
+    def _source_data(self) -> dict[str, Any]:
         data = self.exported.data_set
         details = {"sha256": data.sha256, "revision": data.revision, "licence": data.licence}
         source = {"dataset_name": data.name, "additional_details": texts_of(details)}
@@ -129,8 +129,7 @@ class EvaluationRecord:
             return {**source, "source_type": "other"}
         return {**source, "source_type": "hf_dataset", "hf_repo": data.hub_id}
 
-    def _metric(self, name: str) -> dict[str, Any]:
-        """A metric's meaning, direction and range, as far as its benchmark declares them."""
+    def _describe_metric(self, name: str) -> dict[str, Any]:
         method = self.exported.run["benchmark"]["method"]
         metric = self.exported.metric_by_name.get(name)
         config = {"metric_id": f"factsweep.{method}.{name}", "metric_name": name}
@@ -153,7 +152,7 @@ class EvaluationRecord:
             "additional_details": {"better": metric.better or "neither"},
         }
 
-    def _score(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _describe_score(self, row: Mapping[str, Any]) -> dict[str, Any]:
         uncertainty: dict[str, Any] = {"num_samples": row["n"]}
         if row["ci_low"] is not None and row["ci_high"] is not None:
             uncertainty["confidence_interval"] = {
@@ -192,7 +191,7 @@ class EvaluationRecord:
         """Write the answers; returns their description, as the record has it."""
         checksum, n_rows = hashlib.sha256(), 0
         for branch in self.exported.results.branches:
-            for line in self._lines(branch):
+            for line in self._answer_lines(branch):
                 # In ASCII: the validator also ends lines at U+2028, which an answer may have.
                 content = json.dumps(line, allow_nan=False).encode() + b"\n"
                 checksum.update(content)
@@ -206,7 +205,7 @@ class EvaluationRecord:
             "total_rows": n_rows,
         }
 
-    def _lines(self, branch: PastBranch) -> Iterator[dict[str, Any]]:
+    def _answer_lines(self, branch: PastBranch) -> Iterator[dict[str, Any]]:
         main = self.exported.main_number(branch)
         common = {
             "schema_version": VERSION,
@@ -217,7 +216,7 @@ class EvaluationRecord:
         }
         for rows in self.exported.answered_parts(branch):
             for row in rows.drop_nulls("score").iter_rows(named=True):
-                yield {**common, **_instance(row)}
+                yield {**common, **_describe_answer(row)}
 
 
 def export_eee(exported: ExportedRun, store: Store) -> str:
@@ -233,8 +232,7 @@ def export_eee(exported: ExportedRun, store: Store) -> str:
     return store.where(record.path)
 
 
-def _instance(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an answered prompt."""
+def _describe_answer(row: Mapping[str, Any]) -> dict[str, Any]:
     labels = [label for labels in row["objects"] or () for label in labels]
     sample = json.dumps({"raw": row["prompt"], "reference": labels}, sort_keys=True)
     thought = row.get("thought")
@@ -268,6 +266,5 @@ def _result_id(row: Mapping[str, Any]) -> str:
     return "/".join(filter(None, parts))
 
 
-def _safe(name: str) -> str:
-    """A name as one folder of the data store."""
+def _safe_folder_name(name: str) -> str:
     return _UNSAFE.sub("_", name).rstrip(". ") or "_"

@@ -81,7 +81,7 @@ def export(
     return target.where(name)
 
 
-def _forms(
+def _files_by_format(
     name: str, numbers: Callable[[pl.DataFrame], str], texts: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> Mapping[str, tuple[str, Callable[[pl.DataFrame], bytes]]]:
     """The files of some rows by their format: `numbers` for programs, `texts` for people."""
@@ -94,19 +94,19 @@ def _forms(
 
 
 _ALL_METRICS = [metric for method in METHODS.values() for metric in method.measure.metrics]
-_METRICS = _forms(  # as many digits as in the tables; Parquet has them unrounded
+_METRICS = _files_by_format(  # as many digits as in the tables; Parquet has them unrounded
     "metrics",
     lambda rows: csv(rows.with_columns(pl.col(_NUMBERS).round(_DIGITS))),
     lambda rows: rows.with_columns(
         as_printed(name, numbers=numbers_of(_ALL_METRICS)).alias(name) for name in _NUMBERS
     ),
 )
-_SELECTED = _forms(
+_SELECTED = _files_by_format(
     "metrics",
     lambda rows: csv(numbers_by_setting(rows), digits=_DIGITS),
     lambda rows: texts_by_setting(rows, _ALL_METRICS),
 )
-_ESTIMATES = _forms("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
+_ESTIMATES = _files_by_format("estimates", lambda rows: csv(rows, digits=_DIGITS), estimates_table)
 # Formats that are files, and those that are logged to a tracker.
 _EXPORTERS: Mapping[str, Callable[[ExportedRun, Store], str]] = {
     "lm-eval": export_results,

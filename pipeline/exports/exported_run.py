@@ -188,7 +188,7 @@ class ExportedRun:
         """
         relations = list_relations(branch) if relation is None else [relation]
         for relation_id in relations:
-            scores = self._scores(branch, relation_id)
+            scores = self._score_facts(branch, relation_id)
             for rows in answer_parts(branch, [relation_id]):
                 answer = "answer" if "answer" in rows.columns else "logprob"
                 answered = rows.filter(pl.col(answer).is_not_null())
@@ -198,7 +198,7 @@ class ExportedRun:
                 else:
                     yield join_columns(answered, scores, ["pair_id"])
 
-    def _scores(self, branch: PastBranch, relation_id: str) -> pl.DataFrame:
+    def _score_facts(self, branch: PastBranch, relation_id: str) -> pl.DataFrame:
         """The share to which each fact of a relation was answered right: pair_id, score."""
         digest, ability = self.method.show.digest, self.method.ask.ability
         empty = pl.DataFrame(schema={"pair_id": pl.String, "score": pl.Float64})

@@ -60,30 +60,30 @@ class InspectLog:
         """Write the log, a fact at a time."""
         summaries: list[dict[str, Any]] = []
         with ZipFile(file, "w", ZIP_DEFLATED) as archive:
-            start = {"version": 2, "eval": self._eval([]), "plan": self._plan}
+            start = {"version": 2, "eval": self._describe_eval([]), "plan": self._plan}
             archive.writestr("_journal/start.json", json.dumps(start))
-            for sample in self._samples():
+            for sample in self._describe_facts():
                 name = f"samples/{sample['id']}_epoch_1.json"
                 archive.writestr(name, json.dumps(sample, allow_nan=False))
                 summary = {field: sample[field] for field in _SUMMARY if field in sample}
                 n_messages = len(sample["messages"])
                 summaries.append({**summary, "completed": True, "message_count": n_messages})
             archive.writestr("summaries.json", json.dumps(summaries))
-            header = self._header([str(summary["id"]) for summary in summaries])
+            header = self._describe_log([str(summary["id"]) for summary in summaries])
             archive.writestr("header.json", json.dumps(header))
 
-    def _header(self, fact_ids: Sequence[str]) -> dict[str, Any]:
+    def _describe_log(self, fact_ids: Sequence[str]) -> dict[str, Any]:
         started = self.exported.started.isoformat()
         return {
             "version": 2,
             "status": "success",
-            "eval": self._eval(fact_ids),
+            "eval": self._describe_eval(fact_ids),
             "plan": self._plan,
-            "results": self._results(len(fact_ids)),
+            "results": self._describe_results(len(fact_ids)),
             "stats": {"started_at": started, "completed_at": started},
         }
 
-    def _eval(self, fact_ids: Sequence[str]) -> dict[str, Any]:
+    def _describe_eval(self, fact_ids: Sequence[str]) -> dict[str, Any]:
         run, data = self.exported, self.exported.data_set
         engine, version = run.engine(self.branch)
         recipe = self.branch.artifacts["prompts"].recipe.fields
@@ -103,7 +103,7 @@ class InspectLog:
                 "shuffled": False,
             },
             "model": run.model.id,
-            "model_generate_config": self._config,
+            "model_generate_config": self._generate_config,
             "model_args": {"revision": run.model.revision, "dtype": run.run["model"].get("dtype")},
             "config": {"epochs": 1},
             **({} if commit is None else {"revision": {**_REVISION, "commit": commit}}),
@@ -121,8 +121,7 @@ class InspectLog:
         }
 
     @property
-    def _config(self) -> dict[str, Any]:
-        """The parameters of decoding, as Inspect names them."""
+    def _generate_config(self) -> dict[str, Any]:
         sampling = self.exported.sampling(self.branch)
         names = {name: name for name in ("max_tokens", "temperature", "top_p")}
         names["stop"] = "stop_seqs"
@@ -131,9 +130,9 @@ class InspectLog:
     @property
     def _plan(self) -> dict[str, Any]:
         steps = [{"solver": "generate", "params": {}}]
-        return {"name": "factsweep", "steps": steps, "config": self._config}
+        return {"name": "factsweep", "steps": steps, "config": self._generate_config}
 
-    def _results(self, n_samples: int) -> dict[str, Any]:
+    def _describe_results(self, n_samples: int) -> dict[str, Any]:
         """The numbers of the setting: those over everything as metrics, slices beside them."""
         rows = self.exported.metrics_of(self.branch).drop_nulls("value")
         metrics = {}
@@ -153,16 +152,15 @@ class InspectLog:
             "metadata": {"slices": slices},
         }
 
-    def _samples(self) -> Iterator[dict[str, Any]]:
+    def _describe_facts(self) -> Iterator[dict[str, Any]]:
         """Each fact with an answer; a relation is in memory, since its facts share shards."""
         for relation_id in list_relations(self.branch):
             rows = pl.concat(self.exported.answered_parts(self.branch, relation_id))
             for _, fact in rows.group_by("pair_id", maintain_order=True):
-                yield self._sample(fact.to_dicts())
+                yield self._describe_fact(fact.to_dicts())
 
-    def _sample(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """A fact with its prompts and answers."""
-        first, turns = rows[0], [turn for row in rows for turn in self._turns(row)]
+    def _describe_fact(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        first, turns = rows[0], [turn for row in rows for turn in self._list_turns(row)]
         labels = [label for labels in first["objects"] or () for label in labels]
         reason = _STOP_REASONS.get(rows[-1].get("finish_reason") or "", "unknown")
         names = ("relation_id", "relation", "pair_id")
@@ -178,11 +176,11 @@ class InspectLog:
                 "choices": [{"message": turns[-1], "stop_reason": reason}],
                 "completion": rows[-1]["answer"],
             },
-            "scores": self._score(rows),
+            "scores": self._describe_score(rows),
             "metadata": {**{name: first[name] for name in names}, "n_prompts": len(rows)},
         }
 
-    def _score(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def _describe_score(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         scores = [row["score"] for row in rows if row["score"] is not None]
         if not scores:
             return {}
@@ -194,8 +192,7 @@ class InspectLog:
             score["answer"] = rows[0]["answer"]
         return {self.metric: score}
 
-    def _turns(self, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The turns of a prompt, and its answer."""
+    def _list_turns(self, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         recipe = self.branch.artifacts["prompts"].recipe.fields
         as_turns = recipe.get("setting", {}).get("as") == "turns"
         for number, turn in enumerate(messages(row["prompt"], as_turns=as_turns)):

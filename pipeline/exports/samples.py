@@ -49,7 +49,7 @@ class HarnessFiles:
             config["metadata"] |= {"run_id": self.exported.id, "data_sha256": data.sha256}
         for branch in self.exported.results.branches:
             if config := content["configs"].get(self.task(branch)):
-                config["generation_kwargs"] = _arguments(self.exported.sampling(branch))
+                config["generation_kwargs"] = _generation_arguments(self.exported.sampling(branch))
         return content
 
     def task(self, branch: PastBranch) -> str:
@@ -68,19 +68,19 @@ class HarnessFiles:
     def write_samples(self, branch: PastBranch, file: BinaryIO) -> str:
         """Write the samples of a setting; returns the harness's hash of the task."""
         task_hash = hashlib.sha256()
-        for line in self._samples(branch):
+        for line in self._sample_lines(branch):
             names = ("doc_hash", "prompt_hash", "target_hash")
             task_hash.update("".join(line[name] for name in names).encode())
             file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         return task_hash.hexdigest()
 
-    def _samples(self, branch: PastBranch) -> Iterator[dict[str, Any]]:
+    def _sample_lines(self, branch: PastBranch) -> Iterator[dict[str, Any]]:
         metric = self.exported.method.measure.main_metric
-        arguments = _arguments(self.exported.sampling(branch))
+        arguments = _generation_arguments(self.exported.sampling(branch))
         doc_id = 0
         for rows in self.exported.answered_parts(branch):
             for row in rows.iter_rows(named=True):
-                yield _sample(doc_id, row, arguments, metric)
+                yield _describe_answer(doc_id, row, arguments, metric)
                 doc_id += 1
 
 
@@ -115,8 +115,7 @@ def write_results(files: HarnessFiles, content: Mapping[str, Any], store: Store)
     return store.where(files.path)
 
 
-def _arguments(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of decoding, as the harness names them."""
+def _generation_arguments(sampling: Mapping[str, Any]) -> dict[str, Any]:
     if not sampling:
         return {}
     return {
@@ -128,10 +127,9 @@ def _arguments(sampling: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sample(
+def _describe_answer(
     doc_id: int, row: Mapping[str, Any], arguments: Mapping[str, Any], metric: str
 ) -> dict[str, Any]:
-    """The line of a prompt with its answer."""
     doc = {name: row[name] for name in _DOC}
     labels = [label for labels in row["objects"] or () for label in labels]
     # The harness writes several targets as Python writes a list.
@@ -148,12 +146,12 @@ def _sample(
         "filtered_resps": [response],
         "filter": "none",
         "metrics": list(score),
-        "doc_hash": _hash(json.dumps(doc, indent=2, ensure_ascii=False)),
-        "prompt_hash": _hash(row["prompt"]),
-        "target_hash": _hash(target),
+        "doc_hash": _sha256(json.dumps(doc, indent=2, ensure_ascii=False)),
+        "prompt_hash": _sha256(row["prompt"]),
+        "target_hash": _sha256(target),
         **score,
     }
 
 
-def _hash(text: str) -> str:
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

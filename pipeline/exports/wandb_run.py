@@ -26,7 +26,7 @@ def log_to_wandb(exported: ExportedRun, out: str | None) -> str:
     place = {} if out is None else {"dir": out, "mode": "offline"}
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)
-    run = _log(wandb, exported, id=exported.id, settings=settings, **place)
+    run = _log_run(wandb, exported, id=exported.id, settings=settings, **place)
     return str(Path(run.dir).parent if run.offline else run.url)
 
 
@@ -37,24 +37,23 @@ def log_to_trackio(exported: ExportedRun, out: str | None) -> str:
     trackio = load_tracker("trackio", "Trackio")
     if out is not None and Path(trackio.utils.TRACKIO_DIR) != Path(out):
         raise InputError("Trackio already logs to another folder; export in a new process.")
-    _log(trackio, exported, embed=False, auto_log_gpu=False, auto_log_cpu=False)
+    _log_run(trackio, exported, embed=False, auto_log_gpu=False, auto_log_cpu=False)
     return out or "factsweep"
 
 
-def _log(tracker: Any, exported: ExportedRun, **options: Any) -> Any:
+def _log_run(tracker: Any, exported: ExportedRun, **options: Any) -> Any:
     """Log the configuration and the numbers; an export again continues the same run."""
     name, record = exported.run["name"], exported.record
-    config = {**mlflow_params(record), **mlflow_tags(record), **_identity(exported)}
+    config = {**mlflow_params(record), **mlflow_tags(record), **_identify_run(exported)}
     greetings = redirect_stdout(sys.stderr)
     with input_errors(f"the export to {tracker.__name__}", "check its login and folder"), greetings:
         run = tracker.init(project="factsweep", name=name, config=config, resume="allow", **options)
-        tracker.log(_numbers(exported))
+        tracker.log(_list_numbers(exported))
         tracker.finish()
     return run
 
 
-def _identity(exported: ExportedRun) -> Mapping[str, str]:
-    """The run, its data and its engine, and the direction of each metric."""
+def _identify_run(exported: ExportedRun) -> Mapping[str, str]:
     data, engine = exported.data_set, exported.engine(exported.results.branches[0])
     metrics = exported.metric_by_name.values()
     values = {
@@ -68,8 +67,7 @@ def _identity(exported: ExportedRun) -> Mapping[str, str]:
     return texts_of(values)
 
 
-def _numbers(exported: ExportedRun) -> Mapping[str, float]:
-    """The numbers over everything, by setting, variant and metric, with intervals and counts."""
+def _list_numbers(exported: ExportedRun) -> Mapping[str, float]:
     metrics = exported.metrics.drop_nulls("value")
     numbers = dict(mlflow_metrics(metrics))
     for end, column in _ENDS.items():

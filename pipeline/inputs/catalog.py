@@ -101,15 +101,15 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
     Raises:
         InputError: there are none.
     """
-    paths = _own_files(entry, path)
+    paths = _list_own_files(entry, path)
     name = READERS[entry.reader].stands_in
     if name is None or any(file.name.partition(".")[0] == name for file in paths):
         return paths
     return [*paths, *sorted((_TABLES / entry.reader).glob(f"{name}.*"))]
 
 
-def _own_files(entry: Entry, path: str | None) -> list[Path]:
-    folder = Path(path) if path else _folder(entry)
+def _list_own_files(entry: Entry, path: str | None) -> list[Path]:
+    folder = Path(path) if path else _folder_of(entry)
     if folder.is_file():
         return [folder, *(names for names in _name_files(entry, folder.parent) if names != folder)]
 
@@ -120,7 +120,7 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
         return file.is_file() and not is_hidden and not is_about_data
 
     name_files, reader = set(_name_files(entry, folder)), READERS[entry.reader]
-    matches = (match for p in entry.source.files.split("|") for match in _matching(folder, p))
+    matches = (match for p in entry.source.files.split("|") for match in _match_files(folder, p))
     data = set(filter(is_data, matches)) - name_files
     if not data and not reader.by_language and (path or reader.content == "rows"):
         suffixes = {*table_files.TABLES} - {".txt"}  # which may as well be a note
@@ -128,7 +128,7 @@ def _own_files(entry: Entry, path: str | None) -> list[Path]:
         data = set(filter(is_data, tables)) - name_files
     if not data:
         fix = f"run `factsweep catalog fetch {entry.name}` or give benchmark.path=<folder or file>"
-        fix = _by_hand(entry) if entry.source.kind == "elsewhere" else fix
+        fix = _advise_manual_copy(entry) if entry.source.kind == "elsewhere" else fix
         raise InputError(f"{entry.name} has no files in {folder}; {fix}.")
     return sorted(data | name_files)
 
@@ -162,10 +162,10 @@ def mapping(entry: Entry) -> dict[str, dict[str, str]]:
 def _name_files(entry: Entry, folder: Path) -> list[Path]:
     """The files of other names."""
     patterns = {source["file"] for source in mapping(entry).values() if "file" in source}
-    return sorted({path for p in patterns for path in _matching(folder, p) if path.is_file()})
+    return sorted({path for p in patterns for path in _match_files(folder, p) if path.is_file()})
 
 
-def _matching(folder: Path, pattern: str) -> list[Path]:
+def _match_files(folder: Path, pattern: str) -> list[Path]:
     """The file of that name, or the paths that the pattern fits."""
     path = folder / pattern
     return [path] if path.is_file() else list(folder.glob(pattern))
@@ -210,14 +210,14 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
     return rows
 
 
-def _by_hand(entry: Entry) -> str:
+def _advise_manual_copy(entry: Entry) -> str:
     return (
         f"copy its files from {entry.source.id} and give benchmark.path=<their folder>, or --path "
         "to catalog and describe"
     )
 
 
-def _folder(entry: Entry) -> Path:
+def _folder_of(entry: Entry) -> Path:
     if entry.source.kind == "catalog":
         return folders.CATALOG / entry.source.id
     return home() / "data" / entry.name
@@ -231,11 +231,11 @@ def checksum(paths: Sequence[Path], entry: Entry | None = None) -> str:
     """
     if entry is not None and entry.name == OWN_FACTS and len(paths) == 1:
         return checksum_of_table(paths[0])
-    data_files = [path for path in paths if not _stands_in(path)]
+    data_files = [path for path in paths if not _is_substitute(path)]
     path_by_name = {
         path.relative_to(_common_folder(data_files)).as_posix(): path for path in data_files
     }
-    substitutes = {f"catalog/{path.name}": path for path in paths if _stands_in(path)}
+    substitutes = {f"catalog/{path.name}": path for path in paths if _is_substitute(path)}
     return digests.digest_files({**path_by_name, **substitutes})
 
 
@@ -246,7 +246,7 @@ def check_unchanged(paths: Sequence[Path], expected: str, entry: Entry | None = 
         raise InputError(f"{place} changed while it was read; run again when it is complete.")
 
 
-def _stands_in(path: Path) -> bool:
+def _is_substitute(path: Path) -> bool:
     return _TABLES in path.parents
 
 
@@ -264,7 +264,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
         InputError: its files are missing or unfit; the message names the file.
     """
     paths = files(entry, path)
-    data_files = [file for file in paths if not _stands_in(file)]
+    data_files = [file for file in paths if not _is_substitute(file)]
     place = data_files[0] if len(data_files) == 1 else _common_folder(data_files)
     try:
         reader = READERS[entry.reader]
@@ -346,10 +346,10 @@ def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
         InputError: it does not come from the hub, or the hub does not give it.
     """
     if entry.source.kind == "elsewhere":
-        raise InputError(f"{entry.name} is not on the hub: {_by_hand(entry)}.")
+        raise InputError(f"{entry.name} is not on the hub: {_advise_manual_copy(entry)}.")
     if entry.source.kind == "catalog":
         raise InputError(f"{entry.name} ships with factsweep; there is nothing to fetch.")
-    folder = _folder(entry)
+    folder = _folder_of(entry)
     fix = "check the network and HF_TOKEN, or give a local copy with benchmark.path=…"
     repository = Repository(entry.source.id, entry.revision, "dataset", folder)
     fetched = hub.fetch(repository, say, fix)
@@ -361,7 +361,7 @@ def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
 
 def fetched_commit(entry: Entry, sha256: str | None) -> str | None:
     """The commit that files of this checksum were fetched at; null if it was not recorded."""
-    file = _folder(entry) / "fetched.json"
+    file = _folder_of(entry) / "fetched.json"
     record = json.loads(file.read_bytes()) if file.is_file() else {}
     return record.get("commit") if record.get("checksum") == sha256 else None
 
@@ -370,7 +370,7 @@ def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     """The differences between a data set and its entry, one line each."""
     paths = files(entry, path)
     expected, actual = entry.checksum, checksum(paths)
-    record = _folder(entry) / "fetched.json"
+    record = _folder_of(entry) / "fetched.json"
     if expected is None and path is None and record.is_file():
         expected = json.loads(record.read_bytes()).get("checksum")
     if expected not in (None, actual):

@@ -72,16 +72,16 @@ def digest_files(files: Mapping[str, Path]) -> str:
     Raises:
         InputError: a file cannot be read, or changes while it is.
     """
-    sizes = {name: _stat(path).size for name, path in files.items()}
-    return _of_list((name, sizes[name], digest) for name, digest in digest_each(files).items())
+    sizes = {name: _read_state(path).size for name, path in files.items()}
+    return _digest_list((name, sizes[name], digest) for name, digest in digest_each(files).items())
 
 
 def digest_contents(contents: Mapping[str, bytes]) -> str:
     """The same of files that are not written yet."""
-    return _of_list((name, len(data), _sha256(data)) for name, data in contents.items())
+    return _digest_list((name, len(data), _sha256(data)) for name, data in contents.items())
 
 
-def _of_list(files: Iterable[tuple[str, int, str]]) -> str:
+def _digest_list(files: Iterable[tuple[str, int, str]]) -> str:
     """The SHA-256 of the list of names, lengths in bytes and digests, in the order of the names."""
     return _sha256(json.dumps(sorted(files)).encode())
 
@@ -96,17 +96,17 @@ def digest_each(files: Mapping[str, Path]) -> dict[str, str]:
     Raises:
         InputError: a file cannot be read, or changes while it is.
     """
-    cached = {name: _read_cached(path) for name, path in files.items()}
+    cached = {name: _read_cached_digest(path) for name, path in files.items()}
     digests = {name: digest for name, digest in cached.items() if digest is not None}
     missing = {name: path for name, path in files.items() if name not in digests}
-    n_bytes = sum(_stat(path).size for path in missing.values())
+    n_bytes = sum(_read_state(path).size for path in missing.values())
     if n_bytes < _KEPT_FROM:
-        digests |= {name: _read(path, lambda _: None) for name, path in missing.items()}
+        digests |= {name: _hash(path, lambda _: None) for name, path in missing.items()}
         return {name: digests[name] for name in files}
     n_read = list[int]()  # bytes, of all threads
     threads = ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1))
     try:
-        jobs = {name: threads.submit(_read, path, n_read.append) for name, path in missing.items()}
+        jobs = {name: threads.submit(_hash, path, n_read.append) for name, path in missing.items()}
         with Meter("checksums") as meter:
             pending, has_failed = {*jobs.values()}, False
             while pending and not has_failed:
@@ -120,22 +120,21 @@ def digest_each(files: Mapping[str, Path]) -> dict[str, str]:
     return {name: digests[name] for name in files}
 
 
-def _read(path: Path, count: Count) -> str:
-    """The SHA-256 of a file, kept if it is large."""
-    _stat(path)  # which says why it cannot be read
+def _hash(path: Path, count: Count) -> str:
+    _read_state(path)  # which says why it cannot be read
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:
             is_flushed = _flush(file.fileno())
-            state = _stat(path)
-            place = _place(path) if state.size >= _KEPT_FROM and is_flushed else None
+            state = _read_state(path)
+            place = _find_writable_record(path) if state.size >= _KEPT_FROM and is_flushed else None
             block = memoryview(bytearray(_BLOCK))
             while n_read := file.readinto(block):
                 digest.update(block[:n_read])
                 count(n_read)
     except OSError as error:
         raise _unreadable_error(path, error) from error
-    if _stat(path) != state:
+    if _read_state(path) != state:
         raise InputError(f"{path} changed while it was read; run again when it is complete.")
     if place is not None:
         record, now_ns = place
@@ -152,17 +151,17 @@ def _flush(file: int) -> bool:
     with suppress(OSError):  # a file system that cannot
         os.fsync(file)
         device = os.fstat(file).st_dev
-        return _kinds().get(f"{os.major(device)}:{os.minor(device)}") not in _IN_MEMORY
+        return _list_file_systems().get(f"{os.major(device)}:{os.minor(device)}") not in _IN_MEMORY
     return False
 
 
-def _kinds() -> dict[str, str]:
+def _list_file_systems() -> dict[str, str]:
     """The kind of each file system that is mounted, by its device (proc_pid_mountinfo(5))."""
     lines = map(str.split, Path("/proc/self/mountinfo").read_text().splitlines())
     return {line[2]: line[line.index("-") + 1] for line in lines}
 
 
-def _stat(path: Path) -> _State:
+def _read_state(path: Path) -> _State:
     try:
         stat = path.stat()
         return _State(stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
@@ -174,12 +173,12 @@ def _unreadable_error(path: Path, error: OSError) -> InputError:
     return InputError(f"{path} cannot be read ({error.strerror}); copy it here again or remove it.")
 
 
-def _read_cached(path: Path) -> str | None:
+def _read_cached_digest(path: Path) -> str | None:
     """The cached digest of a file that has not changed since; null: there is none."""
-    state = _stat(path)
+    state = _read_state(path)
     if state.size < _KEPT_FROM:
         return None
-    for record in _records(path):
+    for record in _record_paths(path):
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or it is damaged
             text = record.read_text("utf-8")
             sha256 = str(json.loads(text)["sha256"])
@@ -195,16 +194,16 @@ def _format_record(sha256: str, state: _State) -> str:
     return json.dumps({**content, "check": check})
 
 
-def _records(path: Path) -> tuple[Path, Path]:
+def _record_paths(path: Path) -> tuple[Path, Path]:
     """The places of a file's cached digest: next to the file that a link leads to, or at home."""
     target = path.resolve()
     key = _sha256(str(target).encode())
     return target.with_name(f".{target.name}{_SUFFIX}"), home() / "digests" / f"{key}{_SUFFIX}"
 
 
-def _place(path: Path) -> tuple[Path, int] | None:
+def _find_writable_record(path: Path) -> tuple[Path, int] | None:
     """The first place that can be written, and the time by the clock that dates files there."""
-    for record in _records(path):
+    for record in _record_paths(path):
         with suppress(OSError):
             record.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=record.parent) as file:

@@ -38,14 +38,14 @@ def read_log(path: Path) -> pl.DataFrame | None:
             rows = _inspect_rows(_archived_samples(path), path)
         elif suffix in table_files.JSON:
             content = text_files.text(path)
-            if _fields(content.partition("\n")[0]).keys() >= _SAMPLE:
+            if _parse_object(content.partition("\n")[0]).keys() >= _SAMPLE:
                 rows = _harness_rows(content, path)
-            elif '"eval"' in content[:_HEAD] and "samples" in (log := _fields(content)):
+            elif '"eval"' in content[:_HEAD] and "samples" in (log := _parse_object(content)):
                 rows = _inspect_rows(log["samples"], path)
         return None if rows is None else pl.DataFrame(list(rows), _SCHEMA, orient="row")
 
 
-def _fields(text: str) -> Mapping[str, Any]:
+def _parse_object(text: str) -> Mapping[str, Any]:
     """The fields of a JSON object; none of another text."""
     try:
         content = json.loads(text)
@@ -110,16 +110,16 @@ def _inspect_rows(samples: Any, path: Path) -> Iterator[Row]:
         prompt = ""
         for turn in sample["messages"]:
             if turn["role"] == "user":
-                prompt = _content(turn, sample)
+                prompt = _text_of_turn(turn, sample)
             prompt_id = (turn.get("metadata") or {}).get("prompt_id")
             if turn["role"] == "assistant" and prompt_id is not None:
-                yield place, prompt_id, prompt, _content(turn, sample)
+                yield place, prompt_id, prompt, _text_of_turn(turn, sample)
         if not any("prompt_id" in (turn.get("metadata") or {}) for turn in sample["messages"]):
             prompt_id = (sample.get("metadata") or {}).get("prompt_id")
             yield place, prompt_id, prompt, _resolve(sample["output"]["completion"], sample)
 
 
-def _content(turn: Mapping[str, Any], sample: Mapping[str, Any]) -> str:
+def _text_of_turn(turn: Mapping[str, Any], sample: Mapping[str, Any]) -> str:
     """The text of a turn, without its reasoning."""
     content = turn["content"]
     if isinstance(content, str):
@@ -129,7 +129,6 @@ def _content(turn: Mapping[str, Any], sample: Mapping[str, Any]) -> str:
 
 
 def _resolve(text: str, sample: Mapping[str, Any]) -> str:
-    """A text that may stand among the attachments of its sample."""
     if not text.startswith(_ATTACHMENT):
         return text
     return str(sample["attachments"][text.removeprefix(_ATTACHMENT)])

@@ -66,7 +66,7 @@ def content(
         case "texts":
             return texts(paths)
         case "files":
-            named = _name_files(paths)
+            named = _name_by_last_parts(paths)
             return {n: scan([path], as_written=True).collect() for n, path in named.items()}
         case "tables":
             tables = {}
@@ -88,10 +88,10 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
         InputError: two files have the same last two parts.
         DamagedFileError: a file is no text.
     """
-    return {name: text(path) for name, path in _name_files(paths).items()}
+    return {name: text(path) for name, path in _name_by_last_parts(paths).items()}
 
 
-def _name_files(paths: Sequence[Path]) -> dict[str, Path]:
+def _name_by_last_parts(paths: Sequence[Path]) -> dict[str, Path]:
     """The files by their last two path parts; an InputError if two have the same."""
     path_by_name: dict[str, Path] = {}
     for path in paths:
@@ -115,7 +115,7 @@ def scan(
         InputError: a file is of a kind that must be converted first, or its JSON or its quotation
             marks are read in several ways.
     """
-    tables = [_scan(path, texts, as_written=as_written) for path in paths]
+    tables = [_scan_file(path, texts, as_written=as_written) for path in paths]
     columns = tables[0].collect_schema()
     for path, rows in zip(paths, tables, strict=True):
         schema = rows.collect_schema()
@@ -128,9 +128,9 @@ def scan(
     return pl.concat(tables)
 
 
-def _scan(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
+def _scan_file(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
     try:
-        rows = _rows(path, texts, as_written=as_written)
+        rows = _read_rows(path, texts, as_written=as_written)
         columns = rows.collect_schema()
         rows.head(1).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -153,7 +153,7 @@ def read_parquet_note(path: Path, key: str) -> str | None:
         raise unreadable(path, error) from error
 
 
-def _rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
+def _read_rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.LazyFrame:
     head = head_of(path)
     for magic, scan_columnar in _COLUMNAR.items():
         if head.startswith(magic):
@@ -205,7 +205,7 @@ def _read_delimited(path: Path, table: str) -> pl.DataFrame:
         raise DamagedFileError(f"{path} is empty; {FIX}.") from error
     except pl.exceptions.PolarsError as error:
         raise DamagedFileError(
-            f"{path} cannot be read ({_row_fault(table, separator) or reason(error)})."
+            f"{path} cannot be read ({_find_row_fault(table, separator) or reason(error)})."
         ) from error
 
 
@@ -227,8 +227,7 @@ def _has_quoting(table: str, separator: str) -> bool:
     return all(line_of_values.fullmatch(line.rstrip("\r")) for line in table.split("\n"))
 
 
-def _row_fault(table: str, separator: str) -> str | None:
-    """The first row that is not as CSV should be, and how to correct it."""
+def _find_row_fault(table: str, separator: str) -> str | None:
     rows = csv.reader(io.StringIO(table, newline=""), delimiter=separator, strict=True)
     quoting = "a value that holds one is written in quotation marks, and the mark in it twice"
     try:
@@ -255,7 +254,7 @@ def checksum(path: Path) -> str:
         InputError: the table cannot be read.
     """
     rows = scan([path], as_written=True).collect()
-    cells = rows.select(_cells(column) for column in rows)
+    cells = rows.select(_to_csv_cells(column) for column in rows)
     content = read_unpacked(path) if kind(path) == ".csv" else b""
     try:  # is it plain CSV, which any reader reads alike: UTF-8, with commas?
         is_plain = pl.read_csv(io.BytesIO(content), infer_schema=False).equals(rows)
@@ -272,7 +271,7 @@ def checksum(path: Path) -> str:
     return digests.digest_contents(contents)
 
 
-def _cells(column: pl.Series) -> pl.Series:
+def _to_csv_cells(column: pl.Series) -> pl.Series:
     """The texts that a CSV file has for a column; null where there is nothing."""
     if not column.dtype.is_nested():
         texts = column.cast(pl.String)

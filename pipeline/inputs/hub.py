@@ -126,8 +126,8 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
         RevisionNotFoundError,
     )
 
-    cause = _cause(error)
-    status = _status(cause)
+    cause = _find_hub_error(error)
+    status = _status_code(cause)
     if isinstance(cause, GatedRepoError):
         return (
             f"{name} is gated: ask for access on its page of the hub, then set HF_TOKEN to a token "
@@ -151,7 +151,7 @@ def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
 
 def is_silent(error: Exception) -> bool:
     """Whether the hub did not answer at all."""
-    return _status(_cause(error)) is None
+    return _status_code(_find_hub_error(error)) is None
 
 
 def _retry(call: Callable[[], T], say: Say) -> T:
@@ -163,8 +163,8 @@ def _retry(call: Callable[[], T], say: Say) -> T:
         try:
             return call()
         except errors() as error:
-            cause: Any = _cause(error)
-            if _status(cause) != 429 or number == _TRIES:
+            cause: Any = _find_hub_error(error)
+            if _status_code(cause) != 429 or number == _TRIES:
                 raise
             retry_after = cause.response.headers.get("Retry-After", "")
             limit = _USED_UP.search(cause.response.headers.get("RateLimit", ""))
@@ -175,15 +175,15 @@ def _retry(call: Callable[[], T], say: Say) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def _cause(error: BaseException) -> BaseException:
+def _find_hub_error(error: BaseException) -> BaseException:
     """The hub's refusal, where the client reports it as a file that is not in the cache."""
     current: BaseException | None = error
-    while current is not None and _status(current) is None:
+    while current is not None and _status_code(current) is None:
         current = current.__cause__
     return current or error
 
 
-def _status(error: BaseException) -> int | None:
+def _status_code(error: BaseException) -> int | None:
     status: int | None = getattr(getattr(error, "response", None), "status_code", None)
     return status
 

@@ -131,11 +131,11 @@ def _resolve_served(model: Model) -> Weights:
 
 def _resolve_absent(model: Model) -> Weights:
     """No weights, and a stand-in for the tokenizer: for plans and rehearsals."""
-    stand_in = _stand_in()
+    stand_in = _stand_in_model()
     return Weights(model, "absent", {"tokenizer": f"{stand_in.id} {stand_in.revision}"})
 
 
-def _stand_in() -> Model:
+def _stand_in_model() -> Model:
     """The model whose tokenizer stands in: it is installed with factsweep."""
     from factsweep.pipeline.config.settings import load  # loads Hydra, which engines do without
 
@@ -150,7 +150,7 @@ def verify(weights: Weights) -> None:
     """
     model = weights.model
     if model.source == "hub":
-        content = {**_own_content(model, weights.revision), **_digest_attachments(model)}
+        content = {**_digest_own_files(model, weights.revision), **_digest_attachments(model)}
         is_same = not weights.content or weights.content == content
     else:
         is_same = resolve(model) == weights
@@ -164,7 +164,7 @@ def verify(weights: Weights) -> None:
 def _resolve_on_hub(model: Model) -> Weights:
     commit, offline = hub_commit(model.id, model.revision)
     _check_code(model, commit)
-    return Weights(model, commit, _own_content(model, commit), offline)
+    return Weights(model, commit, _digest_own_files(model, commit), offline)
 
 
 def _check_code(model: Model, commit: str | None) -> None:
@@ -193,8 +193,7 @@ def _check_code(model: Model, commit: str | None) -> None:
                 )
 
 
-def _own_content(model: Model, commit: str) -> dict[str, Any]:
-    """The digest of the files in a snapshot that are not the hub's."""
+def _digest_own_files(model: Model, commit: str) -> dict[str, Any]:
     files = hub.own_files(model.id, commit)
     return {"files": digests.digest_files(files)} if files else {}
 
@@ -266,7 +265,7 @@ def tokenizer(weights: Weights) -> Any:
     """
     model = weights.model
     if model.source == "absent":
-        return _with_template(tokenizer(resolve(_stand_in())), model)
+        return _set_template(tokenizer(resolve(_stand_in_model())), model)
     if model.source != "endpoint":
         folder, revision = location(weights), weights.revision if model.source == "hub" else None
         is_folder = model.source != "hub"
@@ -281,22 +280,22 @@ def tokenizer(weights: Weights) -> Any:
         f"the tokenizer of model {model.name} in {folder}",
         "check its tokenizer.json and tokenizer_config.json, and that it is a text model",
     ):
-        loaded = _reader(weights, folder).from_pretrained(
+        loaded = _tokenizer_class(weights, folder).from_pretrained(
             folder, revision=revision, trust_remote_code=model.trust_remote_code
         )
-        _with_template(loaded, model)
+        _set_template(loaded, model)
         loaded("a")  # only encoding a text fails over a field of the wrong kind
     verify(weights)  # the files are the planned ones
     return loaded
 
 
-def _with_template(tokenizer: Any, model: Model) -> Any:
+def _set_template(tokenizer: Any, model: Model) -> Any:
     if model.chat_template_text is not None:
         tokenizer.chat_template = model.chat_template_text
     return tokenizer
 
 
-def _reader(weights: Weights, folder: str) -> Any:
+def _tokenizer_class(weights: Weights, folder: str) -> Any:
     """The class that reads a tokenizer's files; a converted model names it.
 
     AutoTokenizer, which chooses among all, imports torch and scikit-learn: five seconds.
@@ -319,7 +318,7 @@ def conversion(model: Model, version: str) -> dict[str, Any]:
         InputError: the package has no such file.
     """
     folder = convert_package(model, version)
-    return {**_sources(model), "to": (folder / _RECORD).read_text("utf-8")}
+    return {**_describe_conversion(model), "to": (folder / _RECORD).read_text("utf-8")}
 
 
 def convert_package(model: Model, version: str) -> Path:
@@ -331,28 +330,27 @@ def convert_package(model: Model, version: str) -> Path:
     Raises:
         InputError: the package has no such file.
     """
-    sources = _sources(model)
+    sources = _describe_conversion(model)
     key = digests.digest_contents({"sources": json.dumps(sources, sort_keys=True).encode()})[:16]
     stem = Path(model.gguf_file or "").stem
     folder = home() / "models" / f"{model.id}-{version}-{stem}-{model.dtype}-{key}"
-    if not _is_whole(folder):
+    if not _matches_record(folder):
         _convert_into(folder, model)
     return folder
 
 
-def _sources(model: Model) -> dict[str, Any]:
-    return {"from": _digest_folder(_package(model)), "by": versions(*_LIBRARIES)}
+def _describe_conversion(model: Model) -> dict[str, Any]:
+    return {"from": _digest_folder(_package_folder(model)), "by": versions(*_LIBRARIES)}
 
 
-def _package(model: Model) -> Path:
+def _package_folder(model: Model) -> Path:
     spec = importlib.util.find_spec(model.id.replace("-", "_"))
     if spec is None or not spec.submodule_search_locations or model.gguf_file is None:
         raise InputError(f"model {model.name} needs model.gguf_file, a file in package {model.id}.")
     return Path(spec.submodule_search_locations[0])
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether the folder has the digest in its record."""
+def _matches_record(folder: Path) -> bool:
     record = folder / _RECORD
     return record.is_file() and record.read_text("utf-8") == _digest_folder(folder)
 
@@ -367,21 +365,21 @@ def _convert_into(folder: Path, model: Model) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         new, old = Path(name, "new"), Path(name, "old")
         new.mkdir()
-        _convert(model, new)
+        _convert_gguf(model, new)
         (new / _RECORD).write_text(_digest_folder(new), "utf-8")
-        if folder.exists() and not _is_whole(folder):
+        if folder.exists() and not _matches_record(folder):
             folder.rename(old)
         if not folder.exists():  # another process may have been faster
             new.rename(folder)
 
 
-def _convert(model: Model, folder: Path) -> None:
+def _convert_gguf(model: Model, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    package = _package(model)
+    package = _package_folder(model)
     # Unpacked to plain weights: vLLM loads safetensors, and the blocks cannot be saved as such.
     loaded = AutoModelForCausalLM.from_pretrained(
         package,

@@ -19,26 +19,26 @@ _OTHERS = ("_KEY", "_NOTIFY_URL", "_WEBHOOK_URL")
 
 def collect_secrets() -> frozenset[str]:
     """The values of all variables that are secrets by their names, and the tokens in files."""
-    return frozenset(filter(None, _values()))
+    return frozenset(filter(None, _list_secrets()))
 
 
-def _values() -> Iterator[str]:
+def _list_secrets() -> Iterator[str]:
     for name, value in os.environ.items():
         if is_secret(name) or name.endswith(_OTHERS):
             yield value
         # OPENAI_API_KEY_FILE names a file with the value of OPENAI_API_KEY.
         if name.endswith("_FILE") and is_secret(name.removesuffix("_FILE")):
-            yield _text(name, "")
+            yield _read_file(name, "")
     hub = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    yield _text("HF_TOKEN_PATH", f"{hub}/token")
+    yield _read_file("HF_TOKEN_PATH", f"{hub}/token")
     profiles = ConfigParser(interpolation=None)
     with suppress(ConfigError):  # its readers report it
-        profiles.read_string(_text("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+        profiles.read_string(_read_file("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
     for profile in profiles.values():
         yield from (value for name, value in profile.items() if is_secret(name))
 
 
-def _text(variable: str, default: str) -> str:
+def _read_file(variable: str, default: str) -> str:
     """The text of the file that a variable names, or of the default one; empty if it is missing."""
     try:
         path = Path(os.environ.get(variable, default)).expanduser()

@@ -93,7 +93,7 @@ def read_unpacked(path: Path) -> bytes:
 def read_decoded(path: Path) -> str:
     """The text of a file with its own line ends."""
     data = read_unpacked(path)
-    encoding = _encoding(data, path)
+    encoding = _find_encoding(data, path)
     try:
         return data.decode(encoding).lstrip("\ufeff")
     except UnicodeDecodeError as error:
@@ -111,13 +111,12 @@ def read_decoded(path: Path) -> str:
 def check_utf8(path: Path) -> None:
     """Refuse a file that is not UTF-8, for libraries that read nothing else."""
     read_decoded(path)
-    if (encoding := _encoding(path.read_bytes(), path)) != "utf-8":
+    if (encoding := _find_encoding(path.read_bytes(), path)) != "utf-8":
         fix = _iconv(encoding.upper(), path)
         raise InputError(f"{path} is {encoding.upper()}; save it as UTF-8: `{fix}`.")
 
 
-def _encoding(data: bytes, path: Path) -> str:
-    """The encoding of a text by its byte order mark, else UTF-8."""
+def _find_encoding(data: bytes, path: Path) -> str:
     marked = next((name for mark, name in _ENCODINGS.items() if data.startswith(mark)), None)
     if marked is None and b"\0" in data[:_HEAD]:
         guess = _guess_encoding(data[:_HEAD])

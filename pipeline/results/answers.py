@@ -46,14 +46,14 @@ def answer_parts(branch: PastBranch, relations: Iterable[str]) -> Iterator[pl.Da
     prompts, facts = branch.artifacts["prompts"], branch.facts
     model, setting = pl.lit(branch.model), pl.lit(branch.setting)
     for relation_id in relations:
-        outputs = _outputs(branch, relation_id)
+        outputs = _read_outputs(branch, relation_id)
         for shard in shards_of(prompts, "prompts", relation_id):
             rows = with_text(prompts, "prompts", shard).rename({"text": "prompt"})
-            rows = join_columns(_with_facts(rows, facts), outputs, ["prompt_id"])
+            rows = join_columns(_join_facts(rows, facts), outputs, ["prompt_id"])
             yield rows.select(model.alias("model"), setting.alias("setting"), pl.all())
 
 
-def _outputs(branch: PastBranch, relation_id: str) -> pl.DataFrame:
+def _read_outputs(branch: PastBranch, relation_id: str) -> pl.DataFrame:
     """The engine's output for each prompt of a relation, and whether it is right, by prompt_id."""
     prompts, output = branch.artifacts["prompts"], branch.answers
     ids = prompts_of(prompts, relation_id, ("prompt_id", "same_as"))
@@ -87,7 +87,7 @@ def thoughts(answers: Artifact, shards: Iterable[str]) -> pl.DataFrame:
     return rows.select("prompt_id", thought=pl.col("texts").list.first())
 
 
-def _with_facts(prompts: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _join_facts(prompts: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     objects = pl.col("objects").list.eval(pl.element().struct.field("labels"))
     pairs = facts.pairs.select("pair_id", "relation_id", "subjects", objects=objects)
     rows = join_columns(prompts, pairs, ["pair_id"])

@@ -158,7 +158,7 @@ def pair_branches(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pai
             raise InputError(
                 f"{branch.run} measured {branch.benchmark}; its runs cannot be compared."
             )
-    lines = list(_differences(first, second))
+    lines = list(_recipe_differences(first, second))
     asked_lines = [line for line in lines if line.removeprefix("prompts ").startswith(_ASKED)]
     departures = [line for line in lines if line not in asked_lines]
     if {first.answered_by, second.answered_by} == {"engine", "server"}:
@@ -174,7 +174,7 @@ def pair_branches(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pai
     return Pair(first, second, tuple(asked_lines), tuple(departures))
 
 
-def _differences(first: PastBranch, second: PastBranch) -> Iterator[str]:
+def _recipe_differences(first: PastBranch, second: PastBranch) -> Iterator[str]:
     """The differences apart from the model: facts, prompts, decoding, matching."""
     stages = ["facts", "prompts"]
     if first.method == second.method:
@@ -301,7 +301,7 @@ def compare_main_metric(first: PastBranch, second: PastBranch, n_rounds: int) ->
 @single_threaded_blas()
 def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) -> ComparedRuns:
     facts = pair.first.facts
-    paired, changes, counts = _by_relation(pair, facts, unit, options)
+    paired, changes, counts = _compare_relations(pair, facts, unit, options)
     summed = compare(paired, seed=0, n_rounds=options.n_rounds)
     comparison, names_of_tables = summed, pair.first.benchmark_method.measure.confidences
     if pair.method.ranked is not None and names_of_tables:  # metrics that are no sums over pairs
@@ -340,7 +340,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     figure = tables.differences_figure(
         comparison, main, title, alpha=bar.alpha, margin=bar.margin, relation_labels=labels
     )
-    raw = {"comparison": _with_names(comparison, pair, unit), "changes": changes}
+    raw = {"comparison": _add_names(comparison, pair, unit), "changes": changes}
     report = Report(report_tables, {"differences": figure}, raw=raw)
     n_facts = deciding.select(pl.max("n_pairs").fill_null(0)).item()
     reason = f"The runs share {n_facts} facts, fewer than comparison.min_facts={options.min_facts}."
@@ -349,8 +349,7 @@ def _compare(pair: Pair, unit: Unit, options: Comparison, *, is_baseline: bool) 
     return ComparedRuns(pair, sentence, report, outcome, flip_rates)
 
 
-def _with_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
-    """The comparison with columns for its runs, its pairing and their differences."""
+def _add_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFrame:
     names = {
         f"{side}_{name}": value
         for side, branch in (("first", pair.first), ("second", pair.second))
@@ -363,7 +362,7 @@ def _with_names(comparison: pl.DataFrame, pair: Pair, unit: Unit) -> pl.DataFram
     )
 
 
-def _by_relation(
+def _compare_relations(
     pair: Pair, facts: Facts, unit: Unit, options: Comparison
 ) -> tuple[pl.DataFrame, pl.DataFrame, SharedCounts]:
     """The paired terms, the changes of state and the counts, one relation at a time."""

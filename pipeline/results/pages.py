@@ -54,9 +54,9 @@ def results_page(
     """The page of the results of settings over the same facts."""
     method, facts = branches[0].benchmark_method, result.facts
     measure = method.measure
-    metrics = _of_settings(branches, result.tables["metrics"])
+    metrics = _select_settings(branches, result.tables["metrics"])
     overall = headline(result.tables["metrics"], method.show.card)
-    settings_answers, templates = _answers(branches[:_MAX_SETTINGS], facts)
+    settings_answers, templates = _collect_answers(branches[:_MAX_SETTINGS], facts)
     browser = _browse(facts, settings_answers)
     if browser is not None and len(branches) > _MAX_SETTINGS:
         limit = f"the first {_MAX_SETTINGS} of {len(branches)} models and settings"
@@ -79,7 +79,7 @@ def results_page(
     html = page.render(
         "page.html",
         title=f"{names} on {branches[0].benchmark}",
-        lead=_lead(branches, facts, settings_answers),
+        lead=_format_lead(branches, facts, settings_answers),
         warnings=notes,
         main_metric=headings(measure.metrics).get(measure.main_metric, measure.main_metric),
         tiles=list(tiles(metrics, measure.main_metric)),
@@ -93,7 +93,7 @@ def results_page(
         browser=browser,
         tables=list(grids.values()),
         left_out=left_out,
-        runs=list(_runs(branches)),
+        runs=list(_describe_runs(branches)),
     )
     return html.encode()
 
@@ -111,7 +111,7 @@ def profile_page(
     settings = [
         _rename_pairs(setting, label, joined)
         for label, (branch, joined) in answers.items()
-        for setting in _answers([branch], branch.facts)[0]
+        for setting in _collect_answers([branch], branch.facts)[0]
     ]
     kinds = facts.pairs["kind"].unique().sort().to_list()
     branches = [branch for branch, _ in answers.values()]
@@ -126,7 +126,7 @@ def profile_page(
         "figures": [drawing(f, name, _title(report, name)) for name, f in report.figures.items()],
         "browser": _browse(facts, settings, kinds),
         "tables": [grid(t, name, _title(report, name)) for name, t in report.tables.items()],
-        "runs": list(_runs(branches)),
+        "runs": list(_describe_runs(branches)),
     }
     empty = dict.fromkeys(("tiles", "templates", "left_out"), ())
     nothing = dict.fromkeys(("published", "comparisons", "heat_map"))
@@ -159,7 +159,7 @@ def _title(report: Report, name: str) -> str:
     return report.titles.get(name) or name.replace("-", " ").capitalize()
 
 
-def _lead(
+def _format_lead(
     branches: Sequence[PastBranch], facts: Facts, settings_answers: Sequence[SettingAnswers]
 ) -> str:
     n_prompts = sum(sum(_rows(branch.artifacts["prompts"], "prompts")) for branch in branches)
@@ -179,7 +179,7 @@ def _rows(artifact: Artifact, table: str) -> Collection[int]:
     return artifact.rows(table).values() if artifact.is_complete() else ()
 
 
-def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.DataFrame:
+def _select_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.DataFrame:
     """The rows of the variants of the settings, with `asked`: the name of model and setting."""
     variants = [branch.metrics.recipe.fields["variant"] for branch in branches]
     variant_rows = pl.DataFrame({"variant": variants}, schema={"variant": pl.String}).unique()
@@ -191,7 +191,7 @@ def _of_settings(branches: Sequence[PastBranch], metrics: pl.DataFrame) -> pl.Da
     return rows.with_columns(asked=join_names(*names))
 
 
-def _answers(
+def _collect_answers(
     branches: Sequence[PastBranch], facts: Facts
 ) -> tuple[list[SettingAnswers], list[Grid]]:
     """The answers about the facts, and each setting's best and worst templates."""
@@ -233,11 +233,11 @@ def _digest_relation(
     has_texts = branch.benchmark_method.ask.ability not in (SCORE, PREFER)
     is_complete = branch.answers.is_complete() and branch.artifacts["prompts"].is_complete()
     if has_texts and is_complete:
-        return of_relation, _examples(branch, relation, matched)
+        return of_relation, _choose_examples(branch, relation, matched)
     return of_relation, EXAMPLES.to_frame()
 
 
-def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
+def _choose_examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.DataFrame:
     """Some prompts of a relation in full, with their answers.
 
     The sampled prompt of each fact comes first, then right and wrong ones alternate.
@@ -245,10 +245,10 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     prompts = branch.artifacts["prompts"]
     shards = [shard for shard in prompts.shards("prompts") if relation_of(shard) == relation]
     shards = shards[:: -(-len(shards) // _MAX_SHARDS) or 1]
-    answered = prompts.store.each(partial(_read_answered, branch), shards)
+    answered = prompts.store.each(partial(_read_answered_prompts, branch), shards)
     rows = pl.concat([_read_sampled(branch, relation), *answered], how="diagonal")
     rows = rows.unique("prompt_id", keep="first", maintain_order=True)
-    rows = _with_right(branch, relation, rows, matched)
+    rows = _join_right(branch, relation, rows, matched)
     rows = rows.unique(["pair_id", "template_id", "right"], keep="first", maintain_order=True)
     turn = pl.int_range(pl.len()).over("pair_id", "right")
     rows = rows.sort(pl.col("samples").is_null(), turn, maintain_order=True)
@@ -258,8 +258,7 @@ def _examples(branch: PastBranch, relation: str, matched: pl.DataFrame) -> pl.Da
     return rows.select(pl.col(name).cast(dtype) for name, dtype in EXAMPLES.items())
 
 
-def _read_answered(branch: PastBranch, shard: str) -> pl.DataFrame:
-    """The prompts of a shard in full, with their answers."""
+def _read_answered_prompts(branch: PastBranch, shard: str) -> pl.DataFrame:
     prompts, answers = branch.artifacts["prompts"], branch.answers
     return (
         prompts.read("prompts", shard)
@@ -294,7 +293,7 @@ def _read_sampled(branch: PastBranch, relation: str) -> pl.DataFrame:
     )
 
 
-def _with_right(
+def _join_right(
     branch: PastBranch, relation: str, rows: pl.DataFrame, matched: pl.DataFrame
 ) -> pl.DataFrame:
     """The prompts with `right`, and `n_right` of their samples; null where unknown."""
@@ -311,7 +310,7 @@ def _with_right(
     return rows
 
 
-def _runs(branches: Sequence[PastBranch]) -> Iterator[dict[str, Any]]:
+def _describe_runs(branches: Sequence[PastBranch]) -> Iterator[dict[str, Any]]:
     for name, record in {branch.run: branch.record for branch in branches}.items():
         errors: Counter[str] = Counter()
         for branch in branches:

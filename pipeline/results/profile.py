@@ -70,11 +70,11 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
     Raises:
         InputError: no such run, runs of two models in a group, or without a fact in common.
     """
-    branches = [_branches(names, results) for names in groups]
+    branches = [_load_branches(names, results) for names in groups]
     first = next(iter(branches[0].values()))
-    first_pairs = _list_pairs(first)
+    first_pairs = _list_asked_pairs(first)
     groups_of_runs = [
-        [_read(*item, first, first_pairs) for item in group.items()] for group in branches
+        [_read_run(*item, first, first_pairs) for item in group.items()] for group in branches
     ]
     runs = [run for group in groups_of_runs for run in group]
     evidence_by_name = {
@@ -94,7 +94,7 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
         )
         kinds_by_name[name], shown = kinds, profiles.shown_kinds(run_evidence)
         counts_by_name[name] = profiles.count_kinds(kinds, shown, n_rounds=options.n_rounds)
-    notes = [note for name in joined for note in _notes(name, counts_by_name[name])]
+    notes = [note for name in joined for note in _note_limits(name, counts_by_name[name])]
     compared = joined if len(groups) > 1 else [run.label for run in runs]
     report = _build_report(kinds_by_name, counts_by_name, runs, compared)
     # All profiles have the facts in the order of `first_pairs`.
@@ -110,7 +110,7 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
     yield f"page, tables, transitions and figure: {store.where('index.html')}"
 
 
-def _branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
+def _load_branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
     """The settings of a group's runs, by label.
 
     Raises:
@@ -130,7 +130,7 @@ def _branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
             branches[label] = branch
     (first_label, first), *others = branches.items()
     for label, branch in others:
-        if lines := list(differences(_model(first), _model(branch))):
+        if lines := list(differences(_identify_answerer(first), _identify_answerer(branch))):
             raise InputError(
                 f"{first_label} and {label} are of two models ({'; '.join(lines)}); a profile "
                 "joins runs of one: give each model a --profile of its own."
@@ -138,8 +138,7 @@ def _branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
     return branches
 
 
-def _model(branch: PastBranch) -> dict[str, object]:
-    """What tells whose answers a run has: the weights, or the name of another system."""
+def _identify_answerer(branch: PastBranch) -> dict[str, object]:
     model = branch.record["run"]["model"]
     if branch.answered_by == "another system":
         return {"answers of": model["name"]}
@@ -147,7 +146,7 @@ def _model(branch: PastBranch) -> dict[str, object]:
     return {**{name: model.get(name) for name in _MODEL}, "made up": is_fake}
 
 
-def _way(branch: PastBranch, *, is_reverse: bool) -> Way:
+def _way_of_asking(branch: PastBranch, *, is_reverse: bool) -> Way:
     """How a run asks; of several that apply, the last of WAYS but for `ranked`."""
     if branch.benchmark_method.ask.ability in (SCORE, PREFER):
         return "ranked"
@@ -160,13 +159,13 @@ def _way(branch: PastBranch, *, is_reverse: bool) -> Way:
     return "with demonstrations" if shots else RECALLED
 
 
-def _list_pairs(branch: PastBranch) -> pl.DataFrame:
+def _list_asked_pairs(branch: PastBranch) -> pl.DataFrame:
     """The pairs that a run asks about (columns of the canonical table)."""
     prompts = pl.concat(branch.artifacts["prompts"].each("ranked", ["pair_id"]))
     return branch.facts.pairs.join(prompts, on="pair_id", how="semi", maintain_order="left")
 
 
-def _read(
+def _read_run(
     label: str, branch: PastBranch, first: PastBranch, first_pairs: pl.DataFrame
 ) -> ProfiledRun:
     """A run's evidence on the facts that the first run asks about (`first_pairs`).
@@ -174,7 +173,7 @@ def _read(
     Raises:
         InputError: none is a fact of both.
     """
-    pairs = _list_pairs(branch)
+    pairs = _list_asked_pairs(branch)
     joined, is_reverse = profiles.join_facts(first_pairs, pairs)
     if joined.is_empty():
         left, right = (
@@ -189,7 +188,7 @@ def _read(
     facts = branch.facts
     rows = [branch.evidence(branch.read_matched(name), facts) for name in branch.relations]
     evidence = profiles.as_facts(pl.concat(rows), joined)
-    knowledge = RunEvidence(_way(branch, is_reverse=is_reverse), evidence)
+    knowledge = RunEvidence(_way_of_asking(branch, is_reverse=is_reverse), evidence)
     return ProfiledRun(label, branch, joined, pairs.height, knowledge)
 
 
@@ -219,8 +218,7 @@ def _build_report(
     return Report(report_tables, {"kinds": tables.kinds_figure(counts_by_name)}, titles, raw)
 
 
-def _notes(name: str, counts: pl.DataFrame) -> Iterator[str]:
-    """Sentences on what a profile cannot show."""
+def _note_limits(name: str, counts: pl.DataFrame) -> Iterator[str]:
     missing = [kind for kind in profiles.KINDS if kind not in counts["kind"]]
     if missing:
         yield f"{name}: no run is of a kind that shows: {', '.join(missing)}."

@@ -36,10 +36,10 @@ class PaperTable(NamedTuple):
 
 def models() -> list[str]:
     """The models that the papers have numbers of."""
-    return _names(_load_all())
+    return _list_models(_load_papers())
 
 
-def _names(papers: Mapping[str, pl.DataFrame]) -> list[str]:
+def _list_models(papers: Mapping[str, pl.DataFrame]) -> list[str]:
     names = pl.concat(table["model"] for table in papers.values())
     return names.drop_nulls().unique().sort().to_list()
 
@@ -54,8 +54,8 @@ def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[Pa
         InputError: no paper has numbers of a model, there is no such run, or nothing that it
             measured was published.
     """
-    papers = _load_all()
-    known_models = _names(papers)
+    papers = _load_papers()
+    known_models = _list_models(papers)
     for name in names:
         if name not in known_models:
             hint = suggestion(name, known_models)
@@ -63,9 +63,9 @@ def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[Pa
                 f"no paper has numbers of {name}, but of {join_list(known_models)}.{hint}"
             )
     is_wanted = pl.col("model").is_in(list(names)) if names else pl.lit(value=True)
-    parts = papers if run is None else _of_run(run, results)
+    parts = papers if run is None else _join_run(run, results)
     tables = [
-        PaperTable(_title(paper, table), _rows(cells, run))
+        PaperTable(_format_title(paper, table), _format_rows(cells, run))
         for paper, rows in parts.items()
         for (table,), cells in rows.filter(is_wanted).group_by("table", maintain_order=True)
     ]
@@ -78,13 +78,13 @@ def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[Pa
     return tables
 
 
-def _load_all() -> dict[str, pl.DataFrame]:
+def _load_papers() -> dict[str, pl.DataFrame]:
     papers = dict.fromkeys(method.show.published for method in METHODS.values())
     tables = {paper: catalog.load_published(paper) for paper in papers}
     return {paper: add_source(rows) for paper, rows in tables.items() if rows is not None}
 
 
-def _of_run(run: str, results: str) -> dict[str, pl.DataFrame]:
+def _join_run(run: str, results: str) -> dict[str, pl.DataFrame]:
     """The published numbers that a run measured, with its own as `measured`, and `difference`.
 
     A run over a set that no paper has (the mini set) is beside the sets of its paper, as of other
@@ -110,7 +110,7 @@ def _of_run(run: str, results: str) -> dict[str, pl.DataFrame]:
     return {paper: joined.with_columns(difference=difference)}
 
 
-def _rows(cells: pl.DataFrame, run: str | None) -> pl.DataFrame:
+def _format_rows(cells: pl.DataFrame, run: str | None) -> pl.DataFrame:
     """The cells of one table as texts, a column per metric; empty parts of a place are left out."""
     metrics = (metric for method in METHODS.values() for metric in method.measure.metrics)
     titles = headings(metric for metric in metrics if metric.name in cells["metric"])
@@ -131,7 +131,7 @@ def _rows(cells: pl.DataFrame, run: str | None) -> pl.DataFrame:
     return pivot(long, keys, titles.values())
 
 
-def _title(paper: str, table: str) -> str:
+def _format_title(paper: str, table: str) -> str:
     """`000:3` and `2` of KAMEL as the papers' names and places."""
     number, _, place = table.rpartition(":")
     name = _PAPERS[number or paper]

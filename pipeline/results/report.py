@@ -103,7 +103,7 @@ def write(
     ]
     result = collect_result(branches)
     if not plan.run.answers:
-        result = replace(result, n_tokens=partial(_n_tokens, plan))
+        result = replace(result, n_tokens=partial(_count_tokens, plan))
     metrics, leaking = result.tables["metrics"], find_leaks(branches)
     lines = collect_warnings(branches, result, leaking)
     for line in lines:
@@ -120,15 +120,15 @@ def write(
     for name in stale:
         LOG.info("%s is of earlier results, and removed", store.where(name))
     for name, data in files.items():
-        _replace(store, store.put, name, data)
+        _replace_file(store, store.put, name, data)
     for name in {*stale, *earlier.get("files", ())} - files.keys():
-        _replace(store, store.drop, name)
+        _replace_file(store, store.drop, name)
     content |= {"warnings": lines, "files": run_record.checksums(files)}
-    _replace(store, store.put, NAME, to_json(content))
+    _replace_file(store, store.put, NAME, to_json(content))
     return metrics
 
 
-def _replace(store: Store, action: Callable[..., object], name: str, *content: bytes) -> None:
+def _replace_file(store: Store, action: Callable[..., object], name: str, *content: bytes) -> None:
     """Write or remove a file of the results; a folder in its place is quarantined."""
     try:
         action(name, *content)
@@ -137,8 +137,7 @@ def _replace(store: Store, action: Callable[..., object], name: str, *content: b
         action(name, *content)
 
 
-def _n_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
-    """The number of tokens of each text in the run's model."""
+def _count_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
     tokenizer = models.tokenizer(plan.weights)
     return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False).input_ids]
 
@@ -196,7 +195,7 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
         published = mark_other_facts(published, benchmark["name"], by_relation=by_relation)
     return Result(
         facts,
-        {table: _over_seeds(settings, table) for table in method.measure.measured},
+        {table: _merge_seeds(settings, table) for table in method.measure.measured},
         costs=pl.concat(costs, how="diagonal"),
         answers=answers,
         cutoffs={b.model: b.training_cutoff for b in branches if b.training_cutoff},
@@ -205,7 +204,7 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
     )
 
 
-def _over_seeds(settings: Sequence[Sequence[PastBranch]], table: str) -> pl.DataFrame:
+def _merge_seeds(settings: Sequence[Sequence[PastBranch]], table: str) -> pl.DataFrame:
     """A measured table of settings; several seeds are one row."""
     tables = [[branch.metrics.read_all(table) for branch in seeds] for seeds in settings]
     if all(len(seeds) == 1 for seeds in tables):
@@ -313,10 +312,10 @@ def group_settings(branches: Sequence[PastBranch]) -> list[SettingGroup]:
     for branch in branches:
         family = branch.benchmark_method.show.published
         by_benchmark.setdefault((family, branch.benchmark), []).append(branch)
-    return [part for group in by_benchmark.values() for part in _parts(group)]
+    return [part for group in by_benchmark.values() for part in _split_by_facts(group)]
 
 
-def _parts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
+def _split_by_facts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
     """One group per part of a benchmark's facts; the largest has the benchmark's name."""
     digests: dict[str, str] = {}  # by the folder of the facts
     parts: dict[str, list[PastBranch]] = {}
@@ -324,7 +323,7 @@ def _parts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
     for branch in branches:
         if (folder := branch.artifacts["facts"].folder) not in digests:
             facts = branch.facts
-            digests[folder] = _digest(facts)
+            digests[folder] = _digest_facts(facts)
             sizes[digests[folder]] = facts.pairs.height, facts.relations.height
         parts.setdefault(digests[folder], []).append(branch)
     folders: dict[str, str] = {}  # by the digest of their facts, the largest first
@@ -347,7 +346,7 @@ def _parts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
         yield SettingGroup(folder, tuple(kept_branches), tuple(notes))
 
 
-def _digest(facts: Facts) -> str:
+def _digest_facts(facts: Facts) -> str:
     """The SHA-256 of the facts and their words, independent of file, reader and method."""
     keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
     tables = [getattr(facts, table).sort(key) for table, key in keys.items()]
@@ -363,13 +362,13 @@ def _without_rivals(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], l
         seeds: list[PastBranch] = []
         # The start of each run (ISO 8601); earlier versions did not record it.
         for branch in sorted(runs, key=lambda run: run.record.get("started", ""), reverse=True):
-            rival = next((seed for seed in seeds if _conflicts(seed, branch)), None)
+            rival = next((seed for seed in seeds if _list_conflicts(seed, branch)), None)
             if rival is None:
                 seeds.append(branch)
                 continue
             notes.append(
                 f"skipped: {name} of the run {branch.run}; the later run {rival.run} measured the "
-                f"same otherwise ({shorten(_conflicts(rival, branch))})."
+                f"same otherwise ({shorten(_list_conflicts(rival, branch))})."
             )
         seeds = sorted(seeds, key=lambda branch: branch.seed)
         chosen += seeds
@@ -382,7 +381,7 @@ def _without_rivals(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], l
     return chosen, notes
 
 
-def _conflicts(other: PastBranch, branch: PastBranch) -> list[str]:
+def _list_conflicts(other: PastBranch, branch: PastBranch) -> list[str]:
     """Differences that go beyond the seed; none if two measurements are two seeds of a setting."""
     lines = []
     for stage, artifact in branch.artifacts.items():

@@ -91,9 +91,9 @@ class Results:
         computed = "" if run["answers"] or model.get("endpoint") else f" in {model['dtype']}"
         trusted = f"model.trust_remote_code=true: code of {model['id']} was allowed to run\n"
         return (
-            f"{model['name']} on {self._benchmark['name']}{computed}{_part(self._benchmark)}\n\n"
+            f"{model['name']} on {self._benchmark['name']}{computed}{_slice(self._benchmark)}\n\n"
             f"{markdown(self.card)}\n"
-            f"{_answers(self.record.get('cost', {}))}"
+            f"{_describe_answers(self.record.get('cost', {}))}"
             f"{trusted if model['trust_remote_code'] else ''}"
             f"page: {page}; tables, figures and every number by relation: "
             f"{Store(self.folder).where()}/"
@@ -127,10 +127,10 @@ def load(folder: str | Path, artifacts: str | Path | None = None) -> Results:
     return Results(folder, content)
 
 
-def _answers(cost: Mapping[str, Mapping[str, float]]) -> str:
+def _describe_answers(cost: Mapping[str, Mapping[str, float]]) -> str:
     r"""The kinds of answers, if there are more than one per prompt.
 
-    >>> _answers({"generations": {"answers": 960}, "canary": {"answers": 80}})
+    >>> _describe_answers({"generations": {"answers": 960}, "canary": {"answers": 80}})
     '1,040 answers: 960 to the prompts, 80 canary (asked again, to see whether answers change)\n'
     """
     counts = {stage: n for stage, sums in cost.items() if (n := int(sums.get("answers", 0)))}
@@ -143,8 +143,7 @@ def _answers(cost: Mapping[str, Mapping[str, float]]) -> str:
     return f"{count(sum(counts.values()), 'answer')}: {', '.join(parts)}\n"
 
 
-def _part(benchmark: Record) -> str:
-    """The limits of the measured slice of a benchmark."""
+def _slice(benchmark: Record) -> str:
     limits = {
         ("relation", ""): len(benchmark["relations"] or ()),
         ("pair", " per relation"): benchmark["pairs_per_relation"],

@@ -124,12 +124,11 @@ def read(store: Store, name: str = NAME) -> dict[str, Any]:
         raise DamagedFileError(f"{store.where(name)}: {field}: {problem}{RERUN}") from error
     except UnicodeEncodeError as error:
         raise DamagedFileError(f"{store.where(name)} has half of a character{RERUN}") from error
-    _find_artifacts(content["run"], store)
+    _resolve_artifacts_path(content["run"], store)
     return content
 
 
-def _find_artifacts(run: dict[str, Any], store: Store) -> None:
-    """Resolve a relative path of the artifacts from the folder of the results."""
+def _resolve_artifacts_path(run: dict[str, Any], store: Store) -> None:
     folder = store.root.rstrip("/")
     start_folder = folder.removesuffix(below(run["results"], run["name"]))
     artifacts_path = Path(start_folder, run["artifacts"])
@@ -152,7 +151,7 @@ def read_run(store: Store) -> dict[str, Any]:
     except (FileNotFoundError, DamagedFileError, ValidationError):
         is_estimate = store.exists(ESTIMATE) and not store.exists(NAME)
         return dict(read(store, ESTIMATE if is_estimate else NAME)["run"])
-    _find_artifacts(run, store)
+    _resolve_artifacts_path(run, store)
     return run
 
 

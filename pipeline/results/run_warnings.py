@@ -85,7 +85,6 @@ def collect_warnings(
 
 
 def _warn_of_unanswered(branch: PastBranch) -> Iterator[str]:
-    """How many prompts, blocks of samples and canary prompts have no answer, by reason."""
     admitted, canary = map(branch.artifacts.get, ("admitted", "canary"))
     blocks = [artifact for artifact in branch.extra_outputs if artifact.stage == "samples"]
     for noun, plural, artifacts in (
@@ -126,7 +125,7 @@ def _warn_of_answers(branch: PastBranch) -> Iterator[str]:
 def warn_of_treated(answers: Artifact) -> Iterator[str]:
     """The parts that were removed from given answers, or should have been."""
     n_answers = sum(answers.rows(answers.stage).values())
-    for name, n in _counts([answers], "").items():
+    for name, n in _counts_with_prefix([answers], "").items():
         if n and name in _TREATED:
             yield f"{n:,.0f} of {count(n_answers, 'given text')} {_TREATED[name]}."
 
@@ -205,15 +204,15 @@ def _examples(texts: pl.Series) -> str:
 def warn_of_server(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
     """How a server departed from an engine here, from the counts stored with its answers."""
     artifacts = list(answered)
-    versions, missing = count_served(artifacts), _counts(artifacts, WITHOUT)
+    versions, missing = count_served(artifacts), _counts_with_prefix(artifacts, WITHOUT)
     if "n" in missing:
-        requests = count(_counts(artifacts, REQUESTS)[""], "request")
+        requests = count(_counts_with_prefix(artifacts, REQUESTS)[""], "request")
         yield (
             f"{model}: the server gives fewer samples per request than requested (n), so "
             f"those of {count(missing['n'], 'prompt')} took {requests}, each at the cost of the "
             "prompt's tokens."
         )
-    if removed := _counts(artifacts, PROMPTS_REMOVED):
+    if removed := _counts_with_prefix(artifacts, PROMPTS_REMOVED):
         yield (
             f"{model}: the server repeats the prompt before its answer; the prompt was removed "
             f"from {count(removed[''], 'answer')}."
@@ -237,10 +236,10 @@ def warn_of_server(model: str, answered: Iterable[Artifact]) -> Iterator[str]:
 
 def count_served(answered: Iterable[Artifact]) -> dict[str, float]:
     """The models or fingerprints that a server named, and the number of prompts of each."""
-    return _counts(answered, SERVED)
+    return _counts_with_prefix(answered, SERVED)
 
 
-def _counts(artifacts: Iterable[Artifact], prefix: str) -> dict[str, float]:
+def _counts_with_prefix(artifacts: Iterable[Artifact], prefix: str) -> dict[str, float]:
     """The counts whose names begin with a prefix, by the rest of the name."""
     sums = sorted(sum_counts(read_counts(artifacts)).items())
     return {name.removeprefix(prefix): n for name, n in sums if name.startswith(prefix)}

@@ -68,13 +68,13 @@ def estimate(settings: Run) -> pl.DataFrame:
             tables = _ask_and_estimate(full_plan, settings, controls, sentences)
             _write(full_plan, settings, tables)
         else:
-            tables = _until_sure(full_plan, controls, sentences)
+            tables = _ask_until_met(full_plan, controls, sentences)
         log_server_differences(sample_plan(full_plan))
         LOG.info("done; estimates in %s", store.where(run_record.ESTIMATES_TEXT))
         return tables
 
 
-def _until_sure(full_plan: Plan, controls: Controls, sentences: Sequence[str]) -> pl.DataFrame:
+def _ask_until_met(full_plan: Plan, controls: Controls, sentences: Sequence[str]) -> pl.DataFrame:
     """Ask ever more of each setting until the target is met; each look writes the tables."""
     run, tables, outcomes = full_plan.run, list[pl.DataFrame](), list[str]()
     sampling = run.method.measure.sampling
@@ -151,7 +151,7 @@ def _ask_and_estimate(
     renewed = Counter[str]()
     while True:
         try:
-            _ask(plan, sentences)
+            _ask_missing(plan, sentences)
             return pl.concat(
                 estimates.estimate_setting(run, branch, controls) for branch in plan.branches
             )
@@ -159,7 +159,7 @@ def _ask_and_estimate(
             repair(plan, damage, renewed)
 
 
-def _ask(plan: Plan, sentences: Sequence[str]) -> None:
+def _ask_missing(plan: Plan, sentences: Sequence[str]) -> None:
     """Ask the missing prompts, and warn where a budget is too small."""
     if not is_answered(plan):
         run_files.log_start(plan, sentences)

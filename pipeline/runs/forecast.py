@@ -88,13 +88,13 @@ def forecast(run: Run, *, tokens: bool = True) -> tuple[Plan, list[Forecast]]:
         warn_of_silent_servers(run)
     facts = read_sources(plan)
     recipes = Recipes(plan.store, (step.artifact.recipe for step in plan.steps))
-    forecasts = [_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
+    forecasts = [_forecast_setting(plan, branch, facts, tokens=tokens) for branch in plan.branches]
     for figures in forecasts if run.answers is None else ():
-        figures.differences = _differences(figures.branch.answers, recipes)
+        figures.differences = _explain_missing(figures.branch.answers, recipes)
     return plan, forecasts
 
 
-def _differences(answers: Artifact, recipes: Recipes) -> list[str]:
+def _explain_missing(answers: Artifact, recipes: Recipes) -> list[str]:
     """The few fields in which missing answers differ from the nearest complete ones."""
     if answers.is_complete() or answers.shards(answers.stage):
         return []
@@ -109,7 +109,7 @@ def _differences(answers: Artifact, recipes: Recipes) -> list[str]:
     return [text.replace("fields.", "").replace('"', "") for text in nearest]
 
 
-def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forecast:
+def _forecast_setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forecast:
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
     facts = branch.expand.unify_shown_labels(facts)
     choose = _chooser(run, branch, facts)
@@ -134,7 +134,7 @@ def _setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forec
             figures.shards += len(set(np.searchsorted(last, places.to_numpy(), side="right")))
             figures.duplicates += chosen.height - needed.height
             figures.needed.append(needed)
-        _count(plan, figures, expansion, tokens=tokens)
+        _count_relation(plan, figures, expansion, tokens=tokens)
     _count_left(plan.run, figures)
     return figures
 
@@ -151,7 +151,7 @@ def _chooser(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl
     return lambda expansion: stage.of(samples[expansion.relation_id], expansion.prompts)
 
 
-def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
+def _count_relation(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool) -> None:
     """Add a relation: the prompts to ask, their tokens, and the prompts that are too long."""
     for question in figures.branch.questions():
         rows = question.select_rows(expansion.of(question.source))
@@ -187,7 +187,6 @@ def _count(plan: Plan, figures: Forecast, expansion: Expansion, *, tokens: bool)
 
 
 def _name_tokens(rows: pl.DataFrame, sets: pl.DataFrame, task: Task, tokenizer: Any) -> int:
-    """The number of tokens in the names of all candidates of some prompts."""
     names = sets.select("candidates_id", name="labels").explode("name").drop_nulls()
     texts = names["name"].unique()
     anchor, *ids = task.token_ids(tokenizer, ["a", *("a " + texts)])
@@ -198,7 +197,7 @@ def _name_tokens(rows: pl.DataFrame, sets: pl.DataFrame, task: Task, tokenizer: 
 
 def _count_left(run: Run, figures: Forecast) -> None:
     branch = figures.branch
-    n_unanswered = _n_unanswered(run, figures)
+    n_unanswered = _count_unanswered(run, figures)
     for step in branch.steps:
         artifact, question = step.artifact, step.question
         if question is not None:
@@ -209,7 +208,7 @@ def _count_left(run: Run, figures: Forecast) -> None:
             figures.n_left[artifact.stage] = 0 if artifact.is_complete() else n
 
 
-def _n_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
+def _count_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
     """The number of prompts without an answer, by artifact; only of artifacts where it is known."""
     branch = figures.branch
     if not (branch.prompts.is_complete() and branch.admitted.is_complete()):
@@ -257,7 +256,7 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
             "approximate     the tokenizer is not at hand: tokens are counted with another one "
             f"({plan.weights.content['tokenizer']}), and earlier answers are not looked for"
         )
-    yield _model_line(run)
+    yield _describe_model(run)
     yield from (f"warning: {sentence}" for sentence in warnings(plan))
     for figures in forecasts if run.budget is not None else ():
         n, n_whole = sum(figures.prompts.values()), figures.n_whole
@@ -270,19 +269,19 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         yield f"samples         until {until}: the plan is of decoding.samples.n_answers, the most"
     for figures in forecasts:
         yield ""
-        yield from _setting_lines(figures)
+        yield from _describe_setting(figures)
     yield ""
-    yield from _price_lines(plan, forecasts)
-    yield from _cost_lines(plan, forecasts)
+    yield from _describe_price(plan, forecasts)
+    yield from _describe_costs(plan, forecasts)
 
 
-def _model_line(run: Run) -> str:
+def _describe_model(run: Run) -> str:
     model = run.model
     most = f"at most {model.max_model_len:,} tokens"
     if model.endpoint is not None:
         way = "in a chat" if model.chat_template else "as raw text"
         server = f"{model.id} at {name_servers(model.urls)}, asked {way}"
-        return f"model           {server}, {most}, {_counted_with(model)}"
+        return f"model           {server}, {most}, {_name_tokenizer(model)}"
     gpus, scheme = gpus_per_engine(run), model_metadata.scheme(model)
     device = f"on {gpus} GPU{'s' * (gpus > 1)} per engine" if gpus else "on the CPU"
     size = f"{model.billions_of_parameters or 0:g} billion parameters"
@@ -291,11 +290,11 @@ def _model_line(run: Run) -> str:
     return f"model           {weights}, {most}, {device} {parallel}"
 
 
-def _counted_with(model: Model) -> str:
+def _name_tokenizer(model: Model) -> str:
     return f"counted with {model.tokenizer}" if model.tokenizer else "estimated"
 
 
-def _setting_lines(figures: Forecast) -> Iterator[str]:
+def _describe_setting(figures: Forecast) -> Iterator[str]:
     n = sum(figures.prompts.values())
     yield figures.branch.title
     by_relation = ", ".join(f"{relation} {rows:,}" for relation, rows in figures.prompts.items())
@@ -325,7 +324,7 @@ def _setting_lines(figures: Forecast) -> Iterator[str]:
         yield f"  decoded anew because: {'; '.join(figures.differences)}"
 
 
-def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+def _describe_price(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     """The price of a server: for the prompts as counted, and for the longest possible answers."""
     run, model = plan.run, plan.run.model
     if run.engine.name != "endpoint":
@@ -348,7 +347,7 @@ def _price_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     cost = [price.of(prompt, 0), price.of(0, output)]
     yield (
         f"cost            {cost[0]:,.4f} for {prompt:,} tokens of prompts "
-        f"({_counted_with(model)}), "
+        f"({_name_tokenizer(model)}), "
         f"at most {cost[1]:,.4f} for {output:,} of answers; at most {sum(cost):,.4f} in all"
     )
     most_cost = price.of(most.prompt_tokens, most.output_tokens)
@@ -392,7 +391,7 @@ def _requests_left(
     return _RequestTotals(round(n), round(prompt_tokens), output_tokens)
 
 
-def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
+def _describe_costs(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     """The work left by stage, and its predicted costs."""
     work = work_left(plan, forecasts)
     if work.is_empty():
@@ -415,10 +414,10 @@ def _cost_lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
         pl.col("basis").fill_null("unknown").alias("rate"),
     )
     yield markdown(table)
-    yield _time_line(plan.run, costs, work)
+    yield _describe_time(plan.run, costs, work)
 
 
-def _time_line(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
+def _describe_time(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     engines = costs.join(work.drop_nulls("model"), on=["stage", "setting"], how="semi")
     if engines.is_empty():
         return "time            nothing is left to decode; the rest needs no engine"

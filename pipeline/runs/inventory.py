@@ -114,7 +114,7 @@ def remove_artifacts(
     Raises:
         ArtifactHeldError: the store is being written.
     """
-    _check_quiet(store)
+    _check_not_written(store)
     with lease.hold_leases(store, chosen, wait=False) as writer:
         needed = find_needs(store, list(folders(store)), results)
         removable = [f for f in chosen if _is_removable(needed.get(f, ()), unfinished=unfinished)]
@@ -147,12 +147,12 @@ def forget(store: Store, run: str) -> None:
                 f"the run {run} has results; remove {Store(use.results).where(run)}, and its "
                 "artifacts can go."
             )
-    _check_quiet(store)
+    _check_not_written(store)
     for use in uses:
         store.drop(use.name)
 
 
-def _check_quiet(store: Store) -> None:
+def _check_not_written(store: Store) -> None:
     if (writer := lease.find_writer(store, folders(store))) is not None:
         raise ArtifactHeldError(
             f"{store.where()} is being written by {writer}; prune it when that is done."
@@ -179,20 +179,20 @@ def find_needs(
     roots = [to_absolute(results), *(use.results for use in uses if can_see_results(use))]
     listed: dict[tuple[str, str], set[str]] = {}
     for root in dict.fromkeys(roots):
-        for name, content in _runs(Store(root)):
+        for name, content in _list_runs(Store(root)):
             listed[root, name] = {f for names in content["artifacts"].values() for f in names}
             times = [use.done for use in uses if (use.results, use.run) == (root, name)]
             last = max(map(datetime.fromisoformat, [*filter(None, times), content["started"]]))
             _add(needed, listed[root, name], ArtifactNeed(f"run {name}", last))
-        for need, metrics in _baselines(root):
-            _add(needed, _with_inputs(store, metrics, by_name), need)
+        for need, metrics in _list_baselines(root):
+            _add(needed, _add_inputs(store, metrics, by_name), need)
     for use in uses:
         is_open = use.done is None or not can_see_results(use)
         if is_open and not set(use.artifacts) <= listed.get((use.results, use.run), set()):
             _add(needed, use.artifacts, _noted_need(use))
     for folder in folders:
         if folder not in needed and not store.exists(f"{folder}/{manifest.NAME}"):
-            _add(needed, _with_inputs(store, [folder], by_name), ArtifactNeed(_UNFINISHED))
+            _add(needed, _add_inputs(store, [folder], by_name), ArtifactNeed(_UNFINISHED))
     return needed
 
 
@@ -202,8 +202,7 @@ def _add(needed: dict[str, list[ArtifactNeed]], folders: Iterable[str], need: Ar
             needed[folder].append(need)
 
 
-def _baselines(root: str) -> Iterator[tuple[ArtifactNeed, Iterable[str]]]:
-    """The metrics of the last accepted run of each nightly."""
+def _list_baselines(root: str) -> Iterator[tuple[ArtifactNeed, Iterable[str]]]:
     for file in Store(root).names("baselines"):
         name = file.removesuffix(".json")
         for accepted in baseline.history(name, root)[-1:]:
@@ -226,7 +225,7 @@ def can_see_results(use: RunUse) -> bool:
     return use.host == socket.gethostname() and Path(use.results).is_dir()
 
 
-def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _list_runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The runs in a folder of results, with those of nights, each with its run.json."""
     for top in results.folders(""):
         for name in (top, *(f"{top}/{night}" for night in results.folders(top))):
@@ -234,7 +233,7 @@ def _runs(results: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield name, run_record.read(Store(below(results.root, name)))
 
 
-def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
+def _add_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str]) -> Iterator[str]:
     queue, visited = list(folders), set[str]()
     while queue:
         folder = queue.pop()
@@ -242,10 +241,10 @@ def _with_inputs(store: Store, folders: Iterable[str], by_name: Mapping[str, str
             continue
         visited.add(folder)
         yield folder
-        queue += [by_name[name] for name in _inputs(store, folder) if name in by_name]
+        queue += [by_name[name] for name in _list_inputs(store, folder) if name in by_name]
 
 
-def _inputs(store: Store, folder: str) -> Iterable[str]:
+def _list_inputs(store: Store, folder: str) -> Iterable[str]:
     """The fingerprints of an artifact's inputs, from its recipe or its manifest.
 
     A pruned artifact has neither, but only leases, and no inputs.

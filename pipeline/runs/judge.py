@@ -58,7 +58,7 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
         InputError: there is no such run, its answers are not judged by models, the judge cannot be
             asked, costs too much, or gives no verdict at all.
     """
-    base = _load(overrides)
+    base = _load_judge(overrides)
     record = past_runs.record(base.results, name)
     run = replace(run_of_record(record["run"]), name=name, results=base.results)
     own_store = any(text.startswith("artifacts=") for text in overrides)
@@ -80,7 +80,7 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
             replies = _read_replies(store, folders).filter(pl.col("state").is_null())
             texts_to_ask = texts.join(replies, on="judged_id", how="semi", maintain_order="left")
         runs = _find_runs(base, overrides, texts_to_ask, with_reminder=with_reminder)
-        folders += map(_ask, list(runs))
+        folders += map(_ask_judge, list(runs))
     verdicts = _read_replies(store, folders).drop_nulls("state")
     unjudged = texts.join(verdicts, on="judged_id", how="anti")
     if unjudged.height == texts.height:
@@ -93,7 +93,7 @@ def judge(name: str, overrides: Sequence[str]) -> Judgement:
     verdicts_of = partial(Verdicts.of_metrics, Store(store))
     other_judges = [folder for folder in judges if verdicts_of(folder).judge != model]
     judged = replace(run, judges=(*other_judges, *folders))
-    _measure(judged)
+    _measure_judged(judged)
     answers = count(texts.height, "answer")
     return Judgement(judged, f"judge {model}: {answers}, {unjudged.height:,} without a verdict")
 
@@ -104,7 +104,7 @@ def _read_replies(store: str, folders: Sequence[str]) -> pl.DataFrame:
     return pl.concat([VERDICTS.to_frame(), *tables])
 
 
-def _load(overrides: Sequence[str], *more: str) -> Run:
+def _load_judge(overrides: Sequence[str], *more: str) -> Run:
     """The run of a judge; it is asked in a chat, unless `model.chat_template` says otherwise."""
     keys = [text.partition("=")[0] for text in overrides]
     for key in keys:
@@ -147,7 +147,7 @@ def _find_runs(
 
     An earlier run counts if it is complete, or asks for nothing but these answers.
     """
-    load_over = partial(_load_over, base.results, overrides, with_reminder=with_reminder)
+    load_over = partial(_load_judge_over, base.results, overrides, with_reminder=with_reminder)
     (setting,) = base.settings
     assert isinstance(setting, JudgePrompt)
     words = setting.verdicts
@@ -168,21 +168,21 @@ def _find_runs(
             yield run
     rows = texts.filter(pl.col("judged_id").is_in(missing_ids))
     if not rows.is_empty():
-        table = _write_table(rows, words)
+        table = _format_table(rows, words)
         digest = hashlib.sha256(table).hexdigest()[:12]
         name = f"{folder}/{digest}{_AGAIN * with_reminder}"
         store.put(f"{name}/{_TABLE}", table)
         yield load_over(name, table)
 
 
-def _write_table(texts: pl.DataFrame, words: Sequence[str]) -> bytes:
+def _format_table(texts: pl.DataFrame, words: Sequence[str]) -> bytes:
     """The answers to judge as a table of questions, whose answers are the words of the judge."""
     answers = pl.lit(words, pl.List(pl.String))
     names = {"id": "judged_id", "relation": "relation_id", "question": "judged_text"}
     return texts.select(**names, answers=answers).write_ndjson().encode()
 
 
-def _load_over(
+def _load_judge_over(
     results: str, overrides: Sequence[str], name: str, table: bytes, *, with_reminder: bool
 ) -> Run:
     """The run of a judge over a table, which is in the folder of its results."""
@@ -191,7 +191,7 @@ def _load_over(
         path = home() / name / _TABLE
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(table)
-    return _load(
+    return _load_judge(
         overrides,
         f"benchmark.path={quote(str(path))}",
         f"run_name={quote(name)}",
@@ -199,7 +199,7 @@ def _load_over(
     )
 
 
-def _ask(run: Run) -> str:
+def _ask_judge(run: Run) -> str:
     """Have the judge answer, and return the folder of its metrics.
 
     Raises:
@@ -212,7 +212,7 @@ def _ask(run: Run) -> str:
     return build_plan(run).branches[0].metrics.folder
 
 
-def _measure(run: Run) -> None:
+def _measure_judged(run: Run) -> None:
     """Write the results of a run from the answers that are there.
 
     Raises:

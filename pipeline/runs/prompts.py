@@ -47,7 +47,7 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
         )
     body = _request_body(run) if batch else {}
     n, file = 0, None
-    with _replacing(path) as new_path, ExitStack() as files:
+    with _replace_at_end(path) as new_path, ExitStack() as files:
         for rows in iterate_prompts(run):
             n += rows.height
             if path.suffix == ".parquet":
@@ -119,10 +119,10 @@ def iterate_prompts(run: Run) -> Iterator[pl.DataFrame]:
         )
         if getattr(setting, "as_", None) == "turns":
             prompts_of_shard = prompts_of_shard.with_columns(messages=parse_chats(pl.col("text")))
-        yield _columns(run, prompts, shard, prompts_of_shard)
+        yield _select_columns(run, prompts, shard, prompts_of_shard)
 
 
-def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+def _select_columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
     ability = run.method.ask.ability
     if ability == SCORE:
         types = prompts.read("contexts", shard).select("context_id", "setting")
@@ -138,8 +138,7 @@ def _columns(run: Run, prompts: Artifact, shard: str, rows: pl.DataFrame) -> pl.
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A new file that replaces `path` at the end."""
+def _replace_at_end(path: Path) -> Iterator[Path]:
     new_path = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

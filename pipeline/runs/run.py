@@ -114,7 +114,7 @@ def _make_and_measure(
         is_any = is_made or is_new
         return report.write(plan, seconds, earlier, spent, is_new=is_any), is_any
 
-    metrics, is_any = _settle(plan, make, sentences, use, write)
+    metrics, is_any = _make_until_settled(plan, make, sentences, use, write)
     with may_fail("its note for `factsweep prune`"):  # in a store that may only be read
         note_use(plan.store, end_use(use))
     if is_any:
@@ -122,7 +122,7 @@ def _make_and_measure(
     return metrics
 
 
-def _settle(
+def _make_until_settled(
     plan: Plan,
     make: Callable[[Plan], None],
     sentences: Sequence[str],
@@ -155,7 +155,7 @@ def _sample_until(
         def read(is_made: bool, look_plan: Plan = look_plan) -> tuple[sampling.SampleLook, bool]:
             return sampling.read_look(look_plan), is_made
 
-        look, is_made = _settle(look_plan, make, sentences, begin_use(look_plan), read)
+        look, is_made = _make_until_settled(look_plan, make, sentences, begin_use(look_plan), read)
         is_new |= is_made
         end = (f"samples.until={samples.until} is reached.",) if look.is_met else ()
         for sentence in (*look.sentences, *end):
@@ -209,7 +209,7 @@ def check_failed(plan: Plan) -> None:
         if metrics.is_empty():
             raise DecodingError(
                 f"{branch.setting.name}: no prompt has an answer, so there is nothing to measure; "
-                f"{_reasons(answer_artifacts)}."
+                f"{_describe_reasons(answer_artifacts)}."
             )
         _check_order(plan.run, metrics)
         n, failed = past_runs.count_answered(metrics, plan.run.method)
@@ -230,11 +230,11 @@ def check_failed(plan: Plan) -> None:
                 raise DecodingError(
                     f"{branch.setting.name}: {n_failed:,} of {n_asked:,} {noun} have no answer, "
                     f"more than decoding.max_failed_share={limit} allows; "
-                    f"{_reasons(artifacts)}. Everything else is complete."
+                    f"{_describe_reasons(artifacts)}. Everything else is complete."
                 )
 
 
-def _reasons(artifacts: Sequence[Artifact]) -> str:
+def _describe_reasons(artifacts: Sequence[Artifact]) -> str:
     """The first reason of a failed prompt, and the folders of all reasons."""
     complete = [artifact for artifact in artifacts if artifact.is_complete()]
     failed = [artifact for artifact in complete if any(artifact.rows("errors").values())]
@@ -271,11 +271,11 @@ def quarantine_listed_damage(plan: Plan, renewed: Counter[str]) -> bool:
     artifacts = [step.artifact for step in plan.steps]
     findings = plan.store.each(lambda artifact: list(integrity.check_listing(artifact)), artifacts)
     for finding in itertools.chain.from_iterable(findings):
-        _set_aside(finding, renewed)
+        _quarantine_finding(finding, renewed)
     for finding in integrity.find_outdated(artifacts):
         if finding.is_kept and plan.run.answers is None:
             raise InputError(finding.sentence)
-        _set_aside(finding, renewed)
+        _quarantine_finding(finding, renewed)
     return plan.is_complete()
 
 
@@ -287,12 +287,12 @@ def repair(plan: Plan, damage: DamagedFileError, renewed: Counter[str]) -> None:
     """
     for step in plan.steps:
         if damage.name is not None and f"{damage.name}/".startswith(f"{step.artifact.folder}/"):
-            _set_aside(Finding.of(step.artifact, damage), renewed)
+            _quarantine_finding(Finding.of(step.artifact, damage), renewed)
             return
     raise damage
 
 
-def _set_aside(finding: Finding, renewed: Counter[str]) -> None:
+def _quarantine_finding(finding: Finding, renewed: Counter[str]) -> None:
     artifact = finding.artifact
     name = finding.name or artifact.folder
     renewed[name] += 1

@@ -67,7 +67,7 @@ def log_run(run: Run) -> Iterator[None]:
     try:
         with _stop_on_sigterm():
             yield
-            _end(run, "done")
+            _note_end(run, "done")
     except BaseException as error:
         is_stop = isinstance(error, KeyboardInterrupt)
         text = reason(error) if is_stop else f"ended by {type(error).__name__}: {error}"
@@ -75,7 +75,7 @@ def log_run(run: Run) -> Iterator[None]:
         record = logs.LOG.makeRecord(logs.LOG.name, logging.ERROR, __file__, 0, *sentence)
         # On a terminal the command prints the error.
         (handler if sys.stderr.isatty() else logs.LOG).handle(record)
-        _end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
+        _note_end(run, "stopped" if isinstance(error, _STOPS) else "failed", reason(error))
         if not isinstance(error, InputError):
             artifacts = Store(run.artifacts).where()
             error.add_note(f"log: {store.where(_NAME)}, with those of the engines")
@@ -104,10 +104,10 @@ def _stop_on_sigterm() -> Iterator[None]:
 def log_failure(run: Run, error: FactsweepError) -> None:
     """Record the error that ends a run at once; callable from any thread."""
     logs.LOG.error("%s", error)
-    _end(run, "failed", str(error))
+    _note_end(run, "failed", str(error))
 
 
-def _end(run: Run, state: State, cause: str | None = None) -> None:
+def _note_end(run: Run, state: State, cause: str | None = None) -> None:
     """Write the end into progress.json if this process began the run, or if it is done now."""
     with logs.may_fail(PROGRESS):
         last = read_pulse(run)
@@ -183,13 +183,13 @@ class _InStore(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(self.format(record))
         if record.levelno >= logging.ERROR or time.monotonic() - self._put_at > _PUT_EVERY_S:
-            self._put()
+            self._put_lines()
 
     def close(self) -> None:
-        self._put()
+        self._put_lines()
         super().close()
 
-    def _put(self) -> None:
+    def _put_lines(self) -> None:
         """Write the lines; a store out of reach gets them the next time."""
         self._put_at = time.monotonic()
         with logs.may_fail(_NAME):

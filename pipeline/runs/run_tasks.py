@@ -73,15 +73,15 @@ def follow(plan: Plan, writer: Writer) -> None:
         except ray.exceptions.RayError as error:
             raise root_cause.wrap_ray_error(error) from error
         except KeyboardInterrupt:
-            _stop(pending, tally)
+            _stop_engines(pending, tally)
             raise
         finally:
             REFUSED.report = None
             bar.close()
-            _keep_logs(plan.run, tally)
+            _copy_engine_logs(plan.run, tally)
 
 
-def _keep_logs(run: Run, tally: Any) -> None:
+def _copy_engine_logs(run: Run, tally: Any) -> None:
     """Copy the engines' logs next to that of the run; those on lost nodes are lost."""
     lost = []
     try:
@@ -144,7 +144,7 @@ class _Start:
         raise root_cause.add_log_lines(error, Path(loading[0].log)) if loading else error
 
 
-def _stop(pending: list[Any], tally: Any) -> None:
+def _stop_engines(pending: list[Any], tally: Any) -> None:
     """Have every engine publish its finished answers, unless Ray is stopped as well."""
     head = ray.get_runtime_context().gcs_address
     stopping = tally.stop.remote()
@@ -251,15 +251,15 @@ def measure(
         for branch in ready:
             waiting.remove(branch)
             try:
-                _measure(branch, leases)
+                _measure_branch(branch, leases)
             except FactsweepError:
                 failed.append(branch)
     ray.get(list(answered))
     for branch in failed:
-        _measure(branch, leases)
+        _measure_branch(branch, leases)
 
 
-def _measure(branch: Branch, leases: Mapping[str, Lease]) -> None:
+def _measure_branch(branch: Branch, leases: Mapping[str, Lease]) -> None:
     for artifact in (branch.matched, branch.metrics):
         step = branch.step(artifact)
         step.run(leases.get(artifact.folder), Tasks(step.check, num_cpus=0))
@@ -293,7 +293,7 @@ class Tasks:
         options = {"num_cpus": self._num_cpus, "scheduling_strategy": "SPREAD"}
         task = ray.remote(**options, runtime_env={"env_vars": _ONE_THREAD})(_count_refused_requests)
         pending: list[Any] = [
-            task.remote(REFUSED.report, _work, self._check, work, names) for names in names_by_task
+            task.remote(REFUSED.report, _make, self._check, work, names) for names in names_by_task
         ]
         try:
             while pending:
@@ -308,7 +308,7 @@ class Tasks:
                 ray.cancel(future)
 
 
-def _work(
+def _make(
     check: Callable[[], None], work: Callable[[Sequence[str]], None], parts: Sequence[str]
 ) -> float:
     """Make some parts; returns the CPU seconds."""

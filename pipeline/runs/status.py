@@ -72,8 +72,8 @@ def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]
         if not chosen.is_complete():  # there may be answers to another part of the prompts
             yield "missing: its prompts are not chosen yet"
             return
-        needed, chunks = chosen.read_all("needed").select("prompt_id"), _chunks(artifact)
-        yield (state := _budget_state(branch, needed, run))
+        needed, chunks = chosen.read_all("needed").select("prompt_id"), _list_open_chunks(artifact)
+        yield (state := _describe_budget(branch, needed, run))
         is_open = not state.startswith("done")
     elif artifact.is_complete():
         yield "done"
@@ -82,7 +82,7 @@ def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]
         yield "partial" if artifact.store.names(artifact.folder) else "missing"
         return
     else:
-        needed, chunks = None, _chunks(artifact)
+        needed, chunks = None, _list_open_chunks(artifact)
         published, shards = artifact.shards(artifact.stage), branch.prompts.rows(question.source)
         n_chunked = sum(chunk.rows for chunk in chunks)
         if not published and not n_chunked:
@@ -98,7 +98,7 @@ def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]
         yield f"written by {holder}{life_by_writer[holder.id]}"
 
 
-def _budget_state(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
+def _describe_budget(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
     assert branch.chosen is not None
     n_shards = sum(rows > 0 for rows in branch.chosen.rows("needed").values())
     n_left = n_needed = needed.height
@@ -133,8 +133,7 @@ def _count_errors(artifact: Artifact, needed: pl.DataFrame | None) -> int:
     return rows.join(needed, on="prompt_id", how="semi").height
 
 
-def _chunks(artifact: Artifact) -> list[Footer]:
-    """The footers of all chunks of open shards."""
+def _list_open_chunks(artifact: Artifact) -> list[Footer]:
     published = set(artifact.shards(artifact.stage))
     return [
         artifact.footer(artifact.stage, chunk, folder)
@@ -152,7 +151,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
         pulse, time_s = read_pulse(settings), clock.monotonic()
         if pulse is not None and not is_of(pulse, plan.run):  # another run had this name
             pulse = None
-        if (code := _exit_code(plan, pulse, meter)) is not None:
+        if (code := _report_end(plan, pulse, meter)) is not None:
             return code
         if pulse is None:
             meter.show("not begun yet")
@@ -167,7 +166,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
         clock.sleep(_LOOK_S)
 
 
-def _exit_code(plan: Plan, pulse: Pulse | None, meter: Meter) -> int | None:
+def _report_end(plan: Plan, pulse: Pulse | None, meter: Meter) -> int | None:
     """Report the end of the run, and return the exit code; None while it goes on."""
     folder = Store(plan.run.folder).where()
     if pulse is None or pulse.state == "done":

@@ -34,7 +34,7 @@ def verify(settings: Run, *, repair: bool = False) -> VerifyResult:
     """
     plan = build_requested_plan(settings)
     artifacts = [step.artifact for step in plan.steps]
-    problems = _results(Store(settings.folder), plan, repair=repair)
+    problems = _check_results(Store(settings.folder), plan, repair=repair)
     verified = _check_artifacts(artifacts, repair=repair)
     open_folders = {branch.answers.folder for branch in plan.branches if branch.chosen is not None}
     problems += verified.problems
@@ -44,13 +44,12 @@ def verify(settings: Run, *, repair: bool = False) -> VerifyResult:
         if artifact.folder not in open_folders and not _is_complete(artifact)
     ]
     for branch in plan.branches:
-        problems += _budget_problems(plan.run, branch, repair=repair)
+        problems += _find_budget_problems(plan.run, branch, repair=repair)
     problems += _find_unanswered(plan.branches)
     return VerifyResult(verified.shards, list(dict.fromkeys(problems)))
 
 
-def _budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
-    """Damaged and missing answers to the prompts of a budget."""
+def _find_budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator[str]:
     chosen = branch.chosen
     if chosen is None or not all(map(_is_complete, (branch.prompts, branch.admitted, chosen))):
         return
@@ -80,9 +79,9 @@ def verify_store(root: str, *, repair: bool = False) -> VerifyResult:
     return _check_artifacts(artifacts, repair=repair)
 
 
-def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
+def _check_results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
     """The problems of a run's results; the next run writes them again."""
-    problems, name, numbers = list[str](), run_record.NAME, _numbers(plan)
+    problems, name, numbers = list[str](), run_record.NAME, _read_numbers(plan)
     try:
         content = run_record.read(store)
         if content["artifacts"] != run_record.artifacts(plan) or not plan.branches:
@@ -102,7 +101,7 @@ def _results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
     return problems
 
 
-def _numbers(plan: Plan) -> pl.DataFrame | None:
+def _read_numbers(plan: Plan) -> pl.DataFrame | None:
     """Every number in the artifacts of a run; null if one is open or damaged."""
     artifacts = [branch.metrics for branch in plan.branches]
     if not artifacts or not all(map(_is_complete, artifacts)):

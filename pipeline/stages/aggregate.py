@@ -69,7 +69,7 @@ class Aggregate:
         measure = METHODS[self.method].measure
         again = self.repeated_answers
         repeated = None if again is None else again.read_all(again.stage)
-        evidence = self._evidence(repeated)
+        evidence = self._collect_evidence(repeated)
         with ThreadPoolExecutor(1) as reader:  # the answers are read while metrics are computed
             answer_metrics = reader.submit(lambda: list(self._answer_metrics(repeated)))
             tables = dict(measure.compute(evidence))
@@ -99,7 +99,7 @@ class Aggregate:
         if repeated is not None:
             yield ability.differ(pl.concat(first), repeated)
 
-    def _evidence(self, repeated: pl.DataFrame | None) -> Evidence:
+    def _collect_evidence(self, repeated: pl.DataFrame | None) -> Evidence:
         measure = METHODS[self.method].measure
         facts = facts_stage.load(self.facts)
         expected = n_prompts(self.prompts)
@@ -108,15 +108,15 @@ class Aggregate:
         return Evidence(
             facts=facts,
             setting=self.setting,
-            tables=self._tables(facts),
-            n_failed=_missing(expected, Counter(self.matched.rows(measure.answers))),
-            n_failed_samples=self._failed_samples(),
+            tables=self._condense_tables(facts),
+            n_failed=_count_missing(expected, Counter(self.matched.rows(measure.answers))),
+            n_failed_samples=self._count_failed_samples(),
             repeated_answers=repeated,
             options=self.options,
             seed=self.seed,
         )
 
-    def _tables(self, facts: Facts) -> Tables:
+    def _condense_tables(self, facts: Facts) -> Tables:
         measure, stored = METHODS[self.method].measure, empty(self.answers.stage)
         names = {name for metric in measure.metrics for name in metric.columns}
         further = sorted(names & {*stored.columns} - {*empty(measure.answers).columns})
@@ -144,7 +144,7 @@ class Aggregate:
         parts += by_relation(condense, self.matched.shards(measure.answers))
         return {table: pl.concat([part[table] for part in parts]) for table in parts[0]}
 
-    def _failed_samples(self) -> pl.DataFrame | None:
+    def _count_failed_samples(self) -> pl.DataFrame | None:
         sampled_table = METHODS[self.method].measure.sampled
         if sampled_table is None or not self.n_sampled:
             return None
@@ -152,7 +152,7 @@ class Aggregate:
         for rows in self.prompts.each("ranked", _RANK):
             sampled = rows.filter(pl.col("calibration_rank") < self.n_sampled)
             expected.update(map(relation_of, sampled["pair_id"]))
-        return _missing(expected, Counter(self.matched.rows(sampled_table)))
+        return _count_missing(expected, Counter(self.matched.rows(sampled_table)))
 
 
 def _add_names(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
@@ -167,7 +167,7 @@ def _add_names(rows: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     return rows.with_columns(*names, variant=pl.when(variant != "").then(variant))
 
 
-def _missing(expected: Counter[str], answered: Counter[str]) -> pl.DataFrame:
+def _count_missing(expected: Counter[str], answered: Counter[str]) -> pl.DataFrame:
     """relation_id, n_failed: the number of expected prompts without an answer."""
     rows = [(relation, n - answered[relation]) for relation, n in expected.items()]
     return pl.DataFrame(rows, {"relation_id": pl.String, "n_failed": pl.Int64}, orient="row")

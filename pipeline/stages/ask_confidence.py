@@ -60,7 +60,7 @@ class AskAboutAnswer(Task):
         return self.greedy.shares_answers
 
     @property
-    def _most_behind(self) -> int:
+    def _most_tokens_behind(self) -> int:
         """The most tokens of the answer and the question behind a prompt: bytes of the question."""
         return self.greedy.sampling.max_tokens + len(self.asking.encode())
 
@@ -83,7 +83,7 @@ class AskAboutAnswer(Task):
                 else:
                     answers[answer.request_id] = answer
             texts = {name: self._question(text_by_id[name], answers[name]) for name in answers}
-            yield from self._replies(texts, answers, engine, tokenizer)
+            yield from self._ask_replies(texts, answers, engine, tokenizer)
 
     def _question(self, text: str, answer: Answer) -> str:
         """The text of a prompt, its answer and the question; of a chat, its turns."""
@@ -97,12 +97,12 @@ class AskAboutAnswer(Task):
         ]
         return "\n".join(map(json.dumps, turns))
 
-    def _replies(
+    def _ask_replies(
         self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         raise NotImplementedError
 
-    def _error(self, answer: Answer, n_tokens: int, n_written: int) -> AnswerRow:
+    def _build_room_error(self, answer: Answer, n_tokens: int, n_written: int) -> AnswerRow:
         """The error of a question that leaves no room for its reply."""
         detail = f"{n_tokens} tokens, room for {self.most_tokens - n_written}"
         counts = count_answer(answer)
@@ -111,7 +111,6 @@ class AskAboutAnswer(Task):
 
 
 def _join(answer: Answer, reply: Mapping[str, Any], read: int, cached: int, out: int) -> AnswerRow:
-    """The row of a reply with its answer, and the tokens of both."""
     counts = dict(count_answer(answer))
     for name, n in (("prompt_tokens", read), ("cached_tokens", cached), ("output_tokens", out)):
         counts[name] += n
@@ -129,16 +128,16 @@ class AskTruth(AskAboutAnswer):
     def further(self) -> Further:
         """Each word is scored; a server writes a token behind each."""
         n = len(self.words)
-        return Further(n, n * self._most_behind + len("".join(self.words).encode()), n)
+        return Further(n, n * self._most_tokens_behind + len("".join(self.words).encode()), n)
 
-    def _replies(
+    def _ask_replies(
         self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         requests = []
         for name, encoded in self._encode_words(texts, tokenizer).items():
             n_tokens = max(len(token_ids) for token_ids, _ in encoded)
             if n_tokens >= self.most_tokens:  # an engine may need room for a token behind it
-                yield self._error(answers[name], n_tokens, 1)
+                yield self._build_room_error(answers[name], n_tokens, 1)
                 continue
             requests += [
                 ScoreRequest(f"{name}\x1f{place}", token_ids, name, (start, len(token_ids)))
@@ -186,9 +185,9 @@ class AskNumber(AskAboutAnswer):
     @property
     def further(self) -> Further:
         """One reply."""
-        return Further(1, self._most_behind, self.sampling.max_tokens)
+        return Further(1, self._most_tokens_behind, self.sampling.max_tokens)
 
-    def _replies(
+    def _ask_replies(
         self, texts: Mapping[str, str], answers: Mapping[str, Answer], engine: Any, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         rows = pl.DataFrame({"prompt_id": list(texts), "text": list(texts.values())})
@@ -197,7 +196,7 @@ class AskNumber(AskAboutAnswer):
         for request in task.requests([rows], tokenizer):
             if len(request.token_ids) > room:
                 answer, n_tokens = answers[request.request_id], len(request.token_ids)
-                yield self._error(answer, n_tokens, self.sampling.max_tokens)
+                yield self._build_room_error(answer, n_tokens, self.sampling.max_tokens)
             else:
                 requests.append(request)
         for reply in engine.answers(iter(requests)):

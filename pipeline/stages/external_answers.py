@@ -83,13 +83,13 @@ class GivenAnswers:
     def recipe(self) -> Recipe:
         """The content of the file, the treatment of its texts, and the prompts."""
         inputs = {"prompts": self.prompts.fingerprint}
-        fields: dict[str, Any] = {"answers": catalog.checksum([self.path]), **self._source()}
+        fields: dict[str, Any] = {"answers": catalog.checksum([self.path]), **self._read_source()}
         if self.ability != GENERATE:
             return Recipe(self.ability.answers, VERSION, fields, inputs)
         fields |= {"stop": self.stops, "thinking": self.thinks}
         return Recipe(self.ability.answers, _TEXTS_VERSION, fields, inputs)
 
-    def _source(self) -> dict[str, Any]:
+    def _read_source(self) -> dict[str, Any]:
         """What answered, as the file says it; empty where it does not."""
         if table_files.kind(self.path) != ".parquet":
             return {}
@@ -121,20 +121,20 @@ class GivenAnswers:
 
         A text comes with its thought, the reason if it is no answer, and its treatment.
         """
-        answers = self._answers()
+        answers = self._read_answers()
         for shard in self.prompts.shards("prompts"):
             ids = self.prompts.read("prompts", shard).select("prompt_id", "same_as")
             rows = ids.join(answers, on="prompt_id", how="left", maintain_order="left")
-            yield shard, self._read_texts(shard, rows) if self.ability == GENERATE else rows
+            yield shard, self._treat_texts(shard, rows) if self.ability == GENERATE else rows
 
-    def _read_texts(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+    def _treat_texts(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
         """The texts of a shard, treated like those of our engines."""
         as_turns = getattr(self.setting, "as_", None) == "turns"
         prompts = with_text(self.prompts, "prompts", shard)["text"]
         readings = [
             _NO_TEXT
             if text is None
-            else self._reading(text, thought, messages(prompt, as_turns=as_turns))
+            else self._treat_text(text, thought, messages(prompt, as_turns=as_turns))
             for text, thought, prompt in zip(rows["text"], rows["thought"], prompts, strict=True)
         ]
         texts = rows.with_columns(pl.DataFrame(readings, schema=_READING, orient="row"))
@@ -145,7 +145,7 @@ class GivenAnswers:
         detail = replace([*batch.details], [*batch.details.values()], default=None)
         return texts.with_columns(reason=reason, detail=detail)
 
-    def _reading(
+    def _treat_text(
         self, text: str, thought: str | None, turns: Sequence[Mapping[str, str]]
     ) -> tuple[Any, ...]:
         """The values of `_READING` for a text."""
@@ -176,30 +176,30 @@ class GivenAnswers:
         Raises:
             InputError: a missing column, or answers to other prompts.
         """
-        if self._logged is not None:  # its prompts are compared when they have been written
+        if self._log_rows is not None:  # its prompts are compared when they have been written
             return
         with input_errors(str(self.path), "check its rows and their quotation marks"):
-            rows, columns = self._rows(), self._columns()
+            rows, columns = self._scan_rows(), self._required_columns()
             _check_columns(self.path, rows, columns)
             self._check_asked(rows)
 
     def warnings(self) -> Iterator[str]:
         """A sentence if the file does not say what it answers."""
-        if self._logged is None and _ASKED not in self._rows().collect_schema():
+        if self._log_rows is None and _ASKED not in self._scan_rows().collect_schema():
             yield (
                 f"{self.path} does not say what it answers, and is taken for answers to "
                 f"{asked_name(self.setting, self.prompts)}; keep the column asked of what "
                 "`factsweep prompts` writes."
             )
 
-    def _rows(self) -> pl.LazyFrame:
+    def _scan_rows(self) -> pl.LazyFrame:
         """The rows of the file, with the columns that are meant."""
         texts = ("prompt_id", _ASKED, "text", "candidate_id", "entity_id", "setting", "label")
         rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         names = rows.collect_schema().names()
         return rows.rename(guess_columns(names, (*texts, *_LOGPROBS, *_COUNTS)))
 
-    def _columns(self) -> dict[str, str]:
+    def _required_columns(self) -> dict[str, str]:
         """The columns that the file must have, with their kinds."""
         if self.ability == GENERATE:
             return {"prompt_id": "text", "text": "text"}
@@ -220,13 +220,15 @@ class GivenAnswers:
                 "prompt=, seed= and benchmark= as for its prompts."
             )
 
-    def _answers(self) -> pl.DataFrame:
+    def _read_answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         self.check()
-        read = {PREFER: self._preferences, SCORE: self._scores}.get(self.ability, self._texts)
+        read = {PREFER: self._read_preferences, SCORE: self._read_scores}.get(
+            self.ability, self._read_texts
+        )
         # Columns are read lazily: damage further on is found only here.
         with input_errors(str(self.path), "check its rows and their quotation marks"):
-            answers = read(self._rows())
+            answers = read(self._scan_rows())
         if answers.is_empty():
             raise InputError(f"{self.path} has no answers; give one row for each that there is.")
         ids = "candidate_id and setting" if self.ability == SCORE else "prompt_id"
@@ -247,7 +249,7 @@ class GivenAnswers:
         return answers
 
     @cached_property
-    def _logged(self) -> pl.DataFrame | None:
+    def _log_rows(self) -> pl.DataFrame | None:
         """The answers in another tool's log; null: the file is none."""
         return read_log(self.path) if self.ability == GENERATE else None
 
@@ -258,8 +260,8 @@ class GivenAnswers:
         Raises:
             InputError: a line does not belong to our batch, or answers another prompt.
         """
-        if self._logged is not None:
-            return openai_batch.Answers(self._identify(self._logged), empty("thoughts"), {}, {})
+        if self._log_rows is not None:
+            return openai_batch.Answers(self._match_log(self._log_rows), empty("thoughts"), {}, {})
         if table_files.kind(self.path) not in (".jsonl", ".ndjson"):
             return None
         lines = text_files.text(self.path).split("\n")
@@ -275,7 +277,7 @@ class GivenAnswers:
             LOG.warning("%s: requests of the batch without an answer: %s.", self.path, reasons)
         return batch
 
-    def _identify(self, logged: pl.DataFrame) -> pl.DataFrame:
+    def _match_log(self, logged: pl.DataFrame) -> pl.DataFrame:
         """The answers of a log by prompt_id: that of the log, or of the prompt of the same text.
 
         A log's prompt may have more text around ours, as a chat's template writes it.
@@ -293,7 +295,7 @@ class GivenAnswers:
             parts.append(same_id.filter(pl.col("prompt").str.contains(pl.col("own"), literal=True)))
             first = own.filter(pl.col("same_as").is_null())
             same_text = by_text.drop("prompt_id").join(first, left_on="prompt", right_on="own")
-            parts += [same_text, self._same_questions(by_text, prompts)]
+            parts += [same_text, self._match_log_questions(by_text, prompts)]
         answered = pl.concat(part.select(logged.columns) for part in parts)
         unknown = logged.join(answered, on=["place", "prompt"], how="anti").head(1)
         for place, _, prompt, _ in unknown.iter_rows():
@@ -305,7 +307,7 @@ class GivenAnswers:
         asked = pl.lit(asked_name(self.setting, self.prompts))
         return answered.select("prompt_id", "text", asked=asked)
 
-    def _same_questions(self, logged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+    def _match_log_questions(self, logged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
         """The answers of a log whose whole prompt is the question of one of ours."""
         words = getattr(self.setting, "words", None)
         if words is None or self.setting.name != "questions":
@@ -315,7 +317,7 @@ class GivenAnswers:
         rows = logged.drop("prompt_id").with_columns(question=pl.col("prompt").str.strip_chars())
         return rows.join(own, on="question")
 
-    def _texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
+    def _read_texts(self, rows: pl.LazyFrame) -> pl.DataFrame:
         texts = rows.select(pl.col("prompt_id", "text").cast(pl.String)).collect()
         if self.batch is None:
             return texts.with_columns(thought=pl.lit(None, pl.String), thought_tokens=0)
@@ -326,11 +328,11 @@ class GivenAnswers:
         )
         return texts.join(thoughts, on="prompt_id", how="left", maintain_order="left")
 
-    def _preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
+    def _read_preferences(self, rows: pl.LazyFrame) -> pl.DataFrame:
         extra_columns = (name for name in FURTHER if name in rows.collect_schema())
         sets = pl.concat(self.prompts.each("candidate_sets")).unique(["candidates_id", "entity_id"])
         n = self.prompts.recipe.fields["setting"]["n"]
-        scores = rows.select(*self._columns(), *extra_columns).collect()
+        scores = rows.select(*self._required_columns(), *extra_columns).collect()
         _check_numbers(self.path, scores)
         prompts = pl.concat(self.prompts.each("prompts"))
         try:
@@ -338,7 +340,7 @@ class GivenAnswers:
         except InputError as error:
             raise InputError(f"{self.path}: {error}") from error
 
-    def _scores(self, rows: pl.LazyFrame) -> pl.DataFrame:
+    def _read_scores(self, rows: pl.LazyFrame) -> pl.DataFrame:
         several = self.setting.name not in PROMPT_TYPES
         setting = pl.col("setting") if several else pl.lit(self.setting.name)
         prompt_id = pl.format("{}.{}", "candidate_id", setting).alias("prompt_id")

@@ -73,7 +73,7 @@ class ReadFacts:
 
     def make(self, artifact: Artifact) -> None:
         """Read the files, check them, and publish the tables, each as one shard."""
-        full_set = _full_set(self.benchmark, self.entry)
+        full_set = _read_full_set(self.benchmark, self.entry)
         contradictions = catalog.contradictions(self.entry, self.benchmark.path, full_set)
         files = catalog.files(self.entry, self.benchmark.path)
         catalog.check_unchanged(files, artifact.recipe.fields["sha256"], self.entry)
@@ -94,16 +94,16 @@ def read(benchmark: Benchmark) -> Facts:
     """The part of the data set that the benchmark takes, cached while its files do not change."""
     entry = catalog.entry_of_benchmark(benchmark)
     checksum = catalog.checksum(catalog.files(entry, benchmark.path))
-    return _read(benchmark, repr(entry), checksum)
+    return _read_cached(benchmark, repr(entry), checksum)
 
 
 @lru_cache(maxsize=4)
-def _read(benchmark: Benchmark, _entry: str, _checksum: str) -> Facts:
+def _read_cached(benchmark: Benchmark, _entry: str, _checksum: str) -> Facts:
     entry = catalog.entry_of_benchmark(benchmark)
-    return METHODS[benchmark.method].ask.sliced(_full_set(benchmark, entry), part(benchmark))
+    return METHODS[benchmark.method].ask.sliced(_read_full_set(benchmark, entry), part(benchmark))
 
 
-def _full_set(benchmark: Benchmark, entry: Entry) -> Facts:
+def _read_full_set(benchmark: Benchmark, entry: Entry) -> Facts:
     """All facts of the files, with invisible characters kept or removed."""
     return treat_invisible(catalog.read(entry, benchmark.path), benchmark.unseen)
 
@@ -124,7 +124,7 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
         n_lost = count(lost["pair_id"].n_unique(), "fact")
         sentence = (
             f"{benchmark.name}: no answer can match {unmatched.height:,} of the right answers "
-            f"({_list_first(unmatched)}), since comparison removes all their characters; "
+            f"({_list_first_texts(unmatched)}), since comparison removes all their characters; "
             f"{n_lost} without another name. Give an alias (object_aliases) that has a letter or "
             "digit, or leave the fact out."
         )
@@ -135,13 +135,12 @@ def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> I
     if not hidden.is_empty():
         yield (
             f"{benchmark.name}: {count(hidden.height, 'text')} with an invisible character "
-            f"({_list_first(hidden)}). Comparing ignores it, and prompts keep it; "
+            f"({_list_first_texts(hidden)}). Comparing ignores it, and prompts keep it; "
             "benchmark.unseen=remove removes it."
         )
 
 
-def _list_first(rows: pl.DataFrame) -> str:
-    """The first three texts with their places."""
+def _list_first_texts(rows: pl.DataFrame) -> str:
     return ", ".join(f"{place} {text!a}" for place, text, *_ in rows.head(3).iter_rows())
 
 
@@ -187,7 +186,7 @@ class ReadKnowledgeBase:
     @property
     def _files(self) -> list[Path]:
         if self.benchmark.knowledge_base is not None:
-            return _base_files(self.benchmark.knowledge_base)
+            return _list_base_files(self.benchmark.knowledge_base)
         return catalog.files(self.entry, self.benchmark.path)
 
     def make(self, artifact: Artifact) -> None:
@@ -211,7 +210,7 @@ def read_knowledge_base(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
     if benchmark.knowledge_base is None:
         facts = catalog.read(entry, benchmark.path)
         return facts.knowledge_base or knowledge_base_of(facts)
-    tables = (scan([path]).collect() for path in _base_files(benchmark.knowledge_base))
+    tables = (scan([path]).collect() for path in _list_base_files(benchmark.knowledge_base))
     try:
         return check_knowledge_base(KnowledgeBase(*tables))
     except InputError as error:
@@ -229,7 +228,7 @@ def with_knowledge_base(facts: Artifact, base: Artifact | None) -> Facts:
     return loaded if base is None else replace(loaded, knowledge_base=load_knowledge_base(base))
 
 
-def _base_files(folder: str) -> list[Path]:
+def _list_base_files(folder: str) -> list[Path]:
     paths = [Path(folder) / f"{table}.parquet" for table in BASE_TABLES]
     for path in paths:
         if not path.is_file():
@@ -244,7 +243,7 @@ def with_room(run: Run) -> Decoding:
     """The decoding, with room for the longest right answer where max_tokens is 0."""
     if run.decoding.max_tokens or run.method.ask.ability != GENERATE:
         return run.decoding
-    _, answer = _longest_answer(run.benchmark)
+    _, answer = _find_longest_answer(run.benchmark)
     n_tokens = object_types.n_tokens(answer)
     fits = n_tokens <= _FEWEST_TOKENS
     return replace(run.decoding, max_tokens=_FEWEST_TOKENS if fits else n_tokens + _MORE_TOKENS)
@@ -284,12 +283,12 @@ def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]
     yield from object_types.warn_of_unread_types(rows)
     yield from layouts.warn_of_joined_cells(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
     if run.answers is None and run.method.ask.ability == GENERATE:
-        yield from _cut_answers(run, load_tokenizer)
+        yield from _warn_of_cut_answer(run, load_tokenizer)
 
 
-def _cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
+def _warn_of_cut_answer(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
     """A sentence if the longest right answer of the table exceeds max_tokens."""
-    relation_id, answer = _longest_answer(run.benchmark)
+    relation_id, answer = _find_longest_answer(run.benchmark)
     n_tokens, most = object_types.n_tokens(answer), run.decoding.max_tokens
     if answer.isascii() and n_tokens <= most:
         return  # the estimate is high, and a tokenizer takes long to load
@@ -302,6 +301,6 @@ def _cut_answers(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
         )
 
 
-def _longest_answer(benchmark: Benchmark) -> tuple[str, str]:
+def _find_longest_answer(benchmark: Benchmark) -> tuple[str, str]:
     facts = read(benchmark)
     return object_types.longest_answer(facts, benchmark.language, benchmark.types)

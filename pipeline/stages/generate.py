@@ -164,7 +164,7 @@ class Generate(Task):
 
     def requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
         """A request for each row."""
-        for part, ids in self._read(groups, tokenizer):
+        for part, ids in self._tokenise_ahead(groups, tokenizer):
             prompts = zip(part["prompt_id"], part["text"], ids, strict=True)
             for name, text, token_ids in prompts:
                 seed = None
@@ -174,7 +174,7 @@ class Generate(Task):
                 chat = tuple(turns(text)) if self.as_turns else ()
                 yield Request(name, token_ids, self.sampling, seed, text, chat, self.thinking)
 
-    def _read(
+    def _tokenise_ahead(
         self, groups: Iterable[pl.DataFrame], tokenizer: Any
     ) -> Iterator[tuple[pl.DataFrame, list[list[int]]]]:
         """Slices of the rows with their token ids; the next slice is read ahead."""
@@ -306,7 +306,7 @@ class Score(Task):
         self, groups: Iterable[pl.DataFrame], engine: Scorer, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         """The scores of each row, in order of completion."""
-        requests = (request for rows in groups for request in self._requests(rows, tokenizer))
+        requests = (request for rows in groups for request in self._build_requests(rows, tokenizer))
         for scored in engine.scores(requests):
             if isinstance(scored, RefusedRequest):
                 yield build_error(scored)
@@ -321,7 +321,7 @@ class Score(Task):
                 )
                 yield answer._replace(counts={**answer.counts, **count_served(scored)})
 
-    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
+    def _build_requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[ScoreRequest]:
         items = rows.with_columns(
             item_id="prompt_id",
             setting=pl.col("context_id").str.split(".").list.last(),
@@ -359,12 +359,12 @@ class Fill(Task):
     ) -> Iterator[AnswerRow]:
         """A prediction for each row, in order of completion."""
         lengths: dict[str, int] = {}
-        for prediction in engine.predictions(self._requests(rows, tokenizer, lengths)):
+        for prediction in engine.predictions(self._build_requests(rows, tokenizer, lengths)):
             answer = {name: getattr(prediction, name) for name in _PREDICTED}
             n_read = lengths.pop(prediction.request_id)
             yield AnswerRow.single(prediction.request_id, answer, read=n_read, written=1)
 
-    def _requests(
+    def _build_requests(
         self, rows: pl.DataFrame, tokenizer: Any, lengths: dict[str, int]
     ) -> Iterator[MaskedRequest]:
         facts = facts_stage.load(self.facts)

@@ -132,17 +132,16 @@ class Match(ShardedStage):
         if missing:
             sizes = n_prompts(self.prompts)
             parts = {relation_id: sizes[relation_id] for relation_id in missing}
-            sharing(partial(self._match, artifact), parts)
+            sharing(partial(self._match_relations, artifact), parts)
         verdicts = (verdicts.matched for verdicts in self.judges)
-        made_of = (self.facts, self.prompts, self.answers, *self._further, *verdicts)
+        made_of = (self.facts, self.prompts, self.answers, *self._further_artifacts, *verdicts)
         artifact.finish(tables, expected_shards=dict.fromkeys(tables, relations), made_of=made_of)
 
     @property
-    def _further(self) -> tuple[Artifact, ...]:
-        """The further artifacts that are read: samples, and the repeated answers."""
+    def _further_artifacts(self) -> tuple[Artifact, ...]:
         return (*self.extra_outputs, *filter(None, (self.repeated_answers,)))
 
-    def _match(self, artifact: Artifact, relations: Sequence[str]) -> None:
+    def _match_relations(self, artifact: Artifact, relations: Sequence[str]) -> None:
         ability = METHODS[self.method].ask.ability
         columns = ("prompt_id", ability.column) if ability == GENERATE else None
 
@@ -157,7 +156,7 @@ class Match(ShardedStage):
             def publish(relation_id: str) -> None:
                 prompts = prompts_of(self.prompts, relation_id, _ASKED)
                 answers = answers_of(prompts, self.answers, relation_id, columns)
-                further_tables = further_rows(self.method, self._further, relation_id)
+                further_tables = further_rows(self.method, self._further_artifacts, relation_id)
                 for table, rows in matcher.result()(answers, further_tables).items():
                     artifact.write(table, relation_id, rows)
 

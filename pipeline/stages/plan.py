@@ -196,8 +196,8 @@ def build_plan(run: Run) -> Plan:
         weights = models.resolve(run.model)
     else:
         weights = Weights(run.model, f"answers of {Path(run.answers).name}")
-    sources, judges = _sources(run), load_verdicts(run)
-    branches = (_branch(run, setting, sources, weights, judges) for setting in run.settings)
+    sources, judges = _plan_sources(run), load_verdicts(run)
+    branches = (_plan_branch(run, setting, sources, weights, judges) for setting in run.settings)
     return Plan(run, weights, tuple(branches))
 
 
@@ -242,11 +242,11 @@ def check_budget(run: Run) -> None:
 
 def asking(run: Run, setting: PromptSetting) -> tuple[Step, ...]:
     """The steps to the prompts of a setting, which come last; they need no model."""
-    prompts = _prompts(run, setting, _sources(run))
+    prompts = _plan_prompts(run, setting, _plan_sources(run))
     return (*prompts.after, prompts)
 
 
-def _sources(run: Run) -> tuple[Step, ...]:
+def _plan_sources(run: Run) -> tuple[Step, ...]:
     """The inputs of prompts: the facts, and the knowledge base where a method needs one."""
     entry = catalog.entry_of_benchmark(run.benchmark)
     stages: list[Stage] = [ReadFacts(run.benchmark, entry)]
@@ -255,7 +255,7 @@ def _sources(run: Run) -> tuple[Step, ...]:
     return tuple(_step(run, stage) for stage in stages)
 
 
-def _prompts(run: Run, setting: PromptSetting, sources: tuple[Step, ...]) -> Step:
+def _plan_prompts(run: Run, setting: PromptSetting, sources: tuple[Step, ...]) -> Step:
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
     has_shots = getattr(setting, "shots", 0)
@@ -269,7 +269,7 @@ def _prompts(run: Run, setting: PromptSetting, sources: tuple[Step, ...]) -> Ste
 _Answers = tuple[Step, Step, Step | None, tuple[Step, ...]]
 
 
-def _branch(
+def _plan_branch(
     run: Run,
     setting: PromptSetting,
     sources: tuple[Step, ...],
@@ -279,7 +279,7 @@ def _branch(
     method, samples, facts = run.benchmark.method, run.decoding.samples, sources[0].artifact
     has_samples = run.answers is None and "samples" in run.method.ask.ability.extra_tables
     n_sampled = samples.n_prompts if has_samples and samples.n_answers else 0
-    prompts = _prompts(run, setting, sources)
+    prompts = _plan_prompts(run, setting, sources)
     plan_answers = _plan_external_answers if run.answers else _plan_answers
     admitted, answers, repeated_step, further_steps = plan_answers(run, setting, prompts, weights)
     further_artifacts = tuple(step.artifact for step in further_steps)

@@ -49,7 +49,7 @@ class Chance(Task):
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         """The chances of each pair, in order of completion."""
-        requests_by_prompt = dict(self._requests(rows, tokenizer))
+        requests_by_prompt = dict(self._build_requests(rows, tokenizer))
         results: dict[str, dict[str, PreferenceResult]] = {name: {} for name in requests_by_prompt}
         yield from (
             _build_answer(name, {}) for name, some in requests_by_prompt.items() if not some
@@ -66,7 +66,7 @@ class Chance(Task):
         """The facts and their knowledge base, read once for all shards of an engine."""
         return facts_stage.with_knowledge_base(self.facts, self.base)
 
-    def _requests(
+    def _build_requests(
         self, rows: pl.DataFrame, tokenizer: Any
     ) -> Iterator[tuple[str, Sequence[PreferRequest]]]:
         sets = sets_of(self.prompts, rows)
@@ -140,7 +140,7 @@ class Prefer(Task):
         self, rows: pl.DataFrame, engine: Preferrer, tokenizer: Any
     ) -> Iterator[AnswerRow]:
         """The preferences behind each cloze, in order of completion."""
-        for result in engine.preferences(self._requests(rows, tokenizer)):
+        for result in engine.preferences(self._build_requests(rows, tokenizer)):
             right = {name: getattr(result.answer, name) for name in (*_SCORES, "open_logprob")}
             names = ("entity_id", *_SCORES)
             wrong = [
@@ -150,7 +150,7 @@ class Prefer(Task):
             answer = {**right, "distractors": wrong}
             yield AnswerRow.single(result.request_id, answer, read=result.n_prompt_tokens)
 
-    def _requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
+    def _build_requests(self, rows: pl.DataFrame, tokenizer: Any) -> Iterator[PreferRequest]:
         ending = ending_tokens(tokenizer, self.ending)
         sets = sets_of(self.prompts, rows)
         for prompts in rows.partition_by("candidates_id", maintain_order=True):

@@ -159,7 +159,7 @@ class Artifact:
     def manifest(self) -> Manifest:
         """All shards of a complete artifact, with rows, sizes, checksums and counts."""
         if not self._manifests and not self.is_complete():
-            raise self._file(manifests.NAME).damaged_file_error("is gone")
+            raise self._stored_file(manifests.NAME).damaged_file_error("is gone")
         return self._manifests[0]
 
     def counts(self, table: str, most: int | None = None) -> dict[str, Counts]:
@@ -168,7 +168,7 @@ class Artifact:
         Of an open artifact, at most `most` shards are sampled.
         """
         if self._manifests or self.is_complete():
-            return {shard: entry.counts for shard, entry in self._entries(table).items()}
+            return {shard: entry.counts for shard, entry in self._entries_of(table).items()}
         names = self.list_published(table)
         names = names[:: -(-len(names) // most)] if most and names else names
         footers = self.store.each(partial(self.footer, table), names)
@@ -176,12 +176,12 @@ class Artifact:
 
     def rows(self, table: str) -> dict[str, int]:
         """The rows of each shard of a table of a complete artifact, without reading the shards."""
-        return {shard: entry.rows for shard, entry in self._entries(table).items()}
+        return {shard: entry.rows for shard, entry in self._entries_of(table).items()}
 
     def shards(self, table: str) -> list[str]:
         """The published shards of a table: those of the manifest, or all in the folder so far."""
         if self._manifests or self.is_complete():
-            return sorted(self._entries(table))
+            return sorted(self._entries_of(table))
         return self.list_published(table)
 
     def list_published(self, table: str) -> list[str]:
@@ -217,7 +217,7 @@ class Artifact:
     ) -> pl.DataFrame:
         """A published shard, checked as a whole; `columns` and `categories` as in `shard.rows`."""
         place = ShardPlace(table, self.fingerprint, f"{table}/{shard}")
-        content, file = self._content(place)
+        content, file = self._read_content(place)
         if not self._manifests and not self.is_complete():
             return shards.decode(content, place, file, columns, categories)
         sha256 = hashlib.sha256(content).hexdigest()
@@ -228,9 +228,9 @@ class Artifact:
             shards.decode(content, place, file)  # may give a better reason
             raise file.damaged_file_error("is not what the manifest says (SHA-256)")
         rows = shards.rows(content, table, file, columns, categories)
-        if rows.height != (n_listed := self._entries(table)[shard].rows):
+        if rows.height != (n_listed := self._entries_of(table)[shard].rows):
             problem = f"says that {file.where} has {n_listed:,} rows, not {rows.height:,}"
-            raise self._file(manifests.NAME).damaged_file_error(problem)
+            raise self._stored_file(manifests.NAME).damaged_file_error(problem)
         return rows
 
     def note(self, file: str, *fields: str) -> dict[str, Any]:
@@ -240,27 +240,26 @@ class Artifact:
     def read_chunk(self, table: str, folder: str, name: str) -> tuple[pl.DataFrame, Counts]:
         """A finished part of an open shard, and its counts."""
         place = ShardPlace(table, self.fingerprint, f"{folder}/{name}")
-        content, file = self._content(place)
+        content, file = self._read_content(place)
         footer = shards.check(content, place, file)
         return shards.rows(content, table, file, validate=True), footer.counts
 
-    def _file(self, name: str) -> StoredFile:
+    def _stored_file(self, name: str) -> StoredFile:
         name = f"{self.folder}/{name}"
         return StoredFile(self.store.where(name), name)
 
-    def _content(self, place: ShardPlace) -> tuple[bytes, StoredFile]:
-        """The content of a shard's file."""
-        file = self._file(f"{place.shard}.parquet")
+    def _read_content(self, place: ShardPlace) -> tuple[bytes, StoredFile]:
+        file = self._stored_file(f"{place.shard}.parquet")
         try:
             return self.store.get(str(file.name)), file
         except FileNotFoundError as error:
             raise file.damaged_file_error("is gone") from error
 
     def _listed_sha256(self, table: str, shard: str) -> str | None:
-        entry = self._entries(table).get(shard)
+        entry = self._entries_of(table).get(shard)
         return None if entry is None else entry.sha256
 
-    def _entries(self, table: str) -> dict[str, Entry]:
+    def _entries_of(self, table: str) -> dict[str, Entry]:
         return self.manifest().tables.get(table, {})
 
     def read_all(self, table: str) -> pl.DataFrame:
@@ -280,7 +279,7 @@ class Artifact:
     def footer(self, table: str, shard: str, folder: str | None = None) -> Footer:
         """The rows and counts of a shard, or of a chunk in a folder, without reading its rows."""
         place = ShardPlace(table, self.fingerprint, f"{folder or table}/{shard}")
-        file = self._file(f"{place.shard}.parquet")
+        file = self._stored_file(f"{place.shard}.parquet")
         try:
             return shards.footer_of(self.store, place, file)
         except FileNotFoundError as error:
@@ -307,7 +306,7 @@ class Artifact:
         place = ShardPlace(table, self.fingerprint, f"{table}/{shard}")
         content, footer = shards.pack(frame, place, counts)
         is_ours = self.put_new(f"{place.shard}.parquet", content)
-        self._written[table][shard] = _entry(content, footer) if is_ours else None
+        self._written[table][shard] = _build_entry(content, footer) if is_ours else None
         return frame if is_ours else self.read(table, shard)
 
     def put(self, name: str, content: bytes) -> None:
@@ -373,7 +372,7 @@ class Artifact:
         self.put_new(file, to_json({name: value}))
         settled = self.note(file, name)[name]
         if not isinstance(settled, type(value)):
-            raise self._file(file).damaged_file_error(f"says {name} {settled}")
+            raise self._stored_file(file).damaged_file_error(f"says {name} {settled}")
         return settled
 
     def finish(
@@ -409,7 +408,7 @@ class Artifact:
         published = self.list_published(table)
         for shard in sorted(set(published if expected is None else expected) ^ set(published)):
             problem = "is no shard of this artifact" if shard in published else "is gone"
-            raise self._file(f"{table}/{shard}.parquet").damaged_file_error(problem)
+            raise self._stored_file(f"{table}/{shard}.parquet").damaged_file_error(problem)
         entries = {shard: self._written.get(table, {}).get(shard) for shard in published}
         unread = [shard for shard, entry in entries.items() if entry is None]
         read_entries = self.store.each(partial(self._read_entry, table), unread)
@@ -417,10 +416,10 @@ class Artifact:
 
     def _read_entry(self, table: str, shard: str) -> Entry:
         place = ShardPlace(table, self.fingerprint, f"{table}/{shard}")
-        content, file = self._content(place)
-        return _entry(content, shards.check(content, place, file))
+        content, file = self._read_content(place)
+        return _build_entry(content, shards.check(content, place, file))
 
 
-def _entry(content: bytes, footer: Footer) -> Entry:
+def _build_entry(content: bytes, footer: Footer) -> Entry:
     sha256, counts = hashlib.sha256(content).hexdigest(), dict(footer.counts)
     return Entry(footer.rows, len(content), sha256, counts)

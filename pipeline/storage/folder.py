@@ -30,7 +30,7 @@ class Folder:
         """Publish a file: written to a temporary file, flushed, then renamed."""
         target = self._top / name
         if target.is_dir():
-            raise _not_a_file(target, "a folder", name)
+            raise _not_a_file_error(target, "a folder", name)
         with _write_temporary(target, content) as temporary:
             temporary.replace(target)
 
@@ -39,7 +39,7 @@ class Folder:
         """A temporary file that is flushed and renamed at the end of the block."""
         target = self._top / name
         if target.is_dir():
-            raise _not_a_file(target, "a folder", name)
+            raise _not_a_file_error(target, "a folder", name)
         with _write_temporary(target, b"") as temporary:
             with temporary.open("w+b") as file:
                 yield file
@@ -88,11 +88,11 @@ class Folder:
         if stat.S_ISREG(mode):
             return
         if not stat.S_ISLNK(mode):
-            raise _not_a_file(path, "a folder" if path.is_dir() else "something else", name)
+            raise _not_a_file_error(path, "a folder" if path.is_dir() else "something else", name)
         if not path.is_file():
-            raise _not_a_file(path, "a link to no file", name)
+            raise _not_a_file_error(path, "a link to no file", name)
         if not _is_inside(path, top):
-            raise _not_a_file(path, "a link out of the store", name)
+            raise _not_a_file_error(path, "a link out of the store", name)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file."""
@@ -124,7 +124,7 @@ class Folder:
             try:
                 (self._top / name).unlink(missing_ok=True)
             except IsADirectoryError as error:
-                raise _not_a_file(self._top / name, "a folder", name) from error
+                raise _not_a_file_error(self._top / name, "a folder", name) from error
 
     def drop_empty(self, folder: str) -> None:
         """Remove a folder and the folders below it, where they are empty."""
@@ -188,5 +188,5 @@ def _is_inside(path: Path, top: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(top))
 
 
-def _not_a_file(path: Path, kind: str, name: str) -> DamagedFileError:
+def _not_a_file_error(path: Path, kind: str, name: str) -> DamagedFileError:
     return DamagedFileError(f"{path} is {kind} where a file should be{_FIX}", name)

@@ -82,7 +82,7 @@ def check_listing(artifact: Artifact) -> Iterator[Finding]:
     except DamagedFileError as error:
         yield Finding.of(artifact, error)
         return
-    yield from _recipe(artifact)
+    yield from _check_recipe(artifact)
     sizes = artifact.store.sizes(artifact.folder)
     expected_sizes = {
         f"{table}/{shard}.parquet": entry.bytes
@@ -93,36 +93,36 @@ def check_listing(artifact: Artifact) -> Iterator[Finding]:
         top, _, below = file.partition("/")
         is_known = file in expected_sizes or top in _OPEN or file.rpartition("/")[2][:1] == "."
         if not is_known and (below or ".json" not in top):
-            yield _finding(artifact, file, "is no file of this artifact")
+            yield _build_finding(artifact, file, "is no file of this artifact")
     for file, size in expected_sizes.items():
         if file not in sizes:
-            yield _finding(artifact, file, "is gone, or no file")
+            yield _build_finding(artifact, file, "is gone, or no file")
         elif sizes[file] != size:
-            yield _of_other_size(artifact, file, f"has {sizes[file]:,} bytes, not {size:,}")
+            yield _blame_other_size(artifact, file, f"has {sizes[file]:,} bytes, not {size:,}")
 
 
-def _recipe(artifact: Artifact) -> Iterator[Finding]:
+def _check_recipe(artifact: Artifact) -> Iterator[Finding]:
     """Problems of the recipe; artifacts that were not begun, or pruned, have none."""
     try:
         read_recipe(artifact.store, artifact.folder)
     except FileNotFoundError:
         if artifact.was_complete:
-            yield _finding(artifact, "recipe.json", "is gone")
+            yield _build_finding(artifact, "recipe.json", "is gone")
     except DamagedFileError as error:
         yield Finding.of(artifact, error)
 
 
-def _of_other_size(artifact: Artifact, file: str, problem: str) -> Finding:
+def _blame_other_size(artifact: Artifact, file: str, problem: str) -> Finding:
     """A finding on the shard, or on the manifest if the shard has the SHA-256 listed there."""
     try:
         artifact.read(*file.removesuffix(".parquet").split("/"))
     except DamagedFileError:
-        return _finding(artifact, file, problem)
+        return _build_finding(artifact, file, problem)
     path = artifact.store.where(f"{artifact.folder}/{file}")
-    return _finding(artifact, manifests.NAME, f"is wrong: {path} {problem}")
+    return _build_finding(artifact, manifests.NAME, f"is wrong: {path} {problem}")
 
 
-def _finding(artifact: Artifact, file: str, problem: str) -> Finding:
+def _build_finding(artifact: Artifact, file: str, problem: str) -> Finding:
     name = f"{artifact.folder}/{file}"
     return Finding(artifact, f"{artifact.store.where(name)} {problem}{REPAIR}", name)
 
@@ -133,9 +133,9 @@ def check_content(artifact: Artifact) -> Iterator[Finding]:
     yield from findings
     known_names = {finding.name for finding in findings}
     if not artifact.was_complete:
-        yield from (f for f in _recipe(artifact) if f.name not in known_names)
+        yield from (f for f in _check_recipe(artifact) if f.name not in known_names)
         return
-    yield from (f for f in _notes(artifact) if f.name not in known_names)
+    yield from (f for f in _check_notes(artifact) if f.name not in known_names)
     for table, shards in artifact.manifest().tables.items():
         ids: list[pl.Series] = []
         for shard in shards:
@@ -152,8 +152,7 @@ def check_content(artifact: Artifact) -> Iterator[Finding]:
             yield Finding(artifact, f"{sentence}{REPAIR}", None)
 
 
-def _notes(artifact: Artifact) -> Iterator[Finding]:
-    """Problems of the JSON files next to the manifest."""
+def _check_notes(artifact: Artifact) -> Iterator[Finding]:
     for file in artifact.store.names(artifact.folder):
         if file.endswith(".json") and file not in ("lease.json", *_OLD_NOTES):
             try:

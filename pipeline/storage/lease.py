@@ -93,7 +93,7 @@ _HOLDER = TypeAdapter(Holder)
 
 def has_ended(pid: int, machine: str | None, started: str | None) -> bool:
     """Whether a process of this machine has certainly ended; arguments as in Holder."""
-    if machine is None or machine != _machine():
+    if machine is None or machine != _boot():
         return False
     try:
         os.kill(pid, 0)
@@ -158,8 +158,8 @@ class Writer:
             last = _last_number(self._store, folder)
             holder = _holder(self._store, folder, last) if last else None
             if holder is None or holder.id in self._losers or watch.is_dead(holder):
-                if (lease := self._create(folder, last + 1)) is not None:
-                    self._clear(folder, last, holder)
+                if (lease := self._create_lease(folder, last + 1)) is not None:
+                    self._clear_earlier(folder, last, holder)
                     return lease
                 continue
             if or_published and self._store.exists(f"{folder}/{manifest.NAME}"):
@@ -174,19 +174,19 @@ class Writer:
                     say(f"{written}; this run waits until it is published")
             clock.sleep(_LOOK_S)
 
-    def _create(self, folder: str, number: int) -> Lease | None:
+    def _create_lease(self, folder: str, number: int) -> Lease | None:
         lease = Lease(self._store, folder, number)
         content = json.dumps(asdict(self._holder)).encode()
-        created = self._store.put_new(_name(folder, number), content)
+        created = self._store.put_new(_lease_name(folder, number), content)
         last = _last_number(self._store, folder)
         if not created and last < number:
-            raise _in_the_way(self._store, folder, number)
+            raise _in_the_way_error(self._store, folder, number)
         if created and last == number:
             self.leases[folder] = lease
             return lease
         return None  # another writer was faster
 
-    def _clear(self, folder: str, last: int, loser: Holder | None) -> None:
+    def _clear_earlier(self, folder: str, last: int, loser: Holder | None) -> None:
         """Remove the loser's heartbeat, so that it notices, and outdated leases.
 
         A loser stops, so its other leases are free, even if it wakes up and beats once more.
@@ -194,9 +194,9 @@ class Writer:
         if loser is not None:
             self._losers.add(loser.id)
             self._store.drop(loser.heartbeat)
-        for number in _numbers(self._store, folder):
+        for number in _list_numbers(self._store, folder):
             if number <= last:
-                self._store.drop(_name(folder, number))
+                self._store.drop(_lease_name(folder, number))
 
     def beat(self) -> None:
         """Renew the heartbeat; ArtifactHeldError if it is missing, and a lease is taken over."""
@@ -336,7 +336,7 @@ def describe_life(store: Store, holder: Holder, clock: Clock = time) -> str:
     """
     if holder.is_gone():
         return ", which is dead"
-    if holder.machine is not None and holder.machine == _machine():
+    if holder.machine is not None and holder.machine == _boot():
         return ""
     watch, start_s = _Watch(store, clock), clock.monotonic()
     while clock.monotonic() - start_s <= _QUIET_S:
@@ -358,41 +358,46 @@ def find_holder(store: Store, folder: str) -> Holder | None:
 def _holder(store: Store, folder: str, number: int) -> Holder | None:
     """The writer that a lease names; None if the lease is removed, empty, cut off or foreign."""
     try:
-        return _HOLDER.validate_json(store.get(_name(folder, number)))
+        return _HOLDER.validate_json(store.get(_lease_name(folder, number)))
     except (FileNotFoundError, ValidationError):
         return None
     except DamagedFileError as error:
-        raise _in_the_way(store, folder, number) from error
+        raise _in_the_way_error(store, folder, number) from error
 
 
-def _in_the_way(store: Store, folder: str, number: int) -> InputError:
-    path = store.where(_name(folder, number))
+def _in_the_way_error(store: Store, folder: str, number: int) -> InputError:
+    path = store.where(_lease_name(folder, number))
     return InputError(f"{path} is in the way and is no file; remove it, then run again.")
 
 
-def _name(folder: str, number: int) -> str:
+def _lease_name(folder: str, number: int) -> str:
     return f"{folder}/leases/{number:06d}.json"
 
 
-def _numbers(store: Store, folder: str) -> list[int]:
+def _list_numbers(store: Store, folder: str) -> list[int]:
     names = map(re.compile(r"(\d{6,18})\.json").fullmatch, store.names(f"{folder}/leases"))
     return [int(name[1]) for name in names if name is not None]
 
 
 def _last_number(store: Store, folder: str) -> int:
     """The highest number of a lease; 0 if there is none."""
-    return max(_numbers(store, folder), default=0)
+    return max(_list_numbers(store, folder), default=0)
 
 
 def this_process() -> Holder:
     """This process as a new writer."""
     pid = os.getpid()
     return Holder(
-        uuid4().hex, socket.gethostname(), pid, time.time(), _machine(), _read_process_start(pid)
+        uuid4().hex,
+        socket.gethostname(),
+        pid,
+        time.time(),
+        _boot(),
+        _read_process_start(pid),
     )
 
 
-def _machine() -> str | None:
+def _boot() -> str | None:
     """This boot of this machine, and the PID namespace of this process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

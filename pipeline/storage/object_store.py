@@ -126,7 +126,7 @@ class ObjectStore:
             )
         self._folder = unquote(url.path).strip("/")
         self._is_reached = False
-        options = _query(url, _OPTIONS[url.scheme])
+        options = _parse_query(url, _OPTIONS[url.scheme])
         if (host := options.get("endpoint_override")) is not None:
             scheme = options.get("scheme", "https")
             options["endpoint"] = host if "://" in host else f"{scheme}://{host}"
@@ -138,7 +138,7 @@ class ObjectStore:
 
     def put(self, name: str, content: bytes) -> None:
         """Put a file."""
-        self._ask(lambda store: store.put(self._at(name), content, use_multipart=False))
+        self._send(lambda store: store.put(self._path_of(name), content, use_multipart=False))
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
@@ -148,16 +148,16 @@ class ObjectStore:
 
             def upload(store: Any) -> None:
                 file.seek(0)
-                store.put(self._at(name), file)
+                store.put(self._path_of(name), file)
 
-            self._ask(upload)
+            self._send(upload)
 
     def create(self, name: str, content: bytes) -> bool:
         """Put a file unless there is one of that name; whether it was put."""
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            self._ask(lambda store: store.put(self._at(name), content, mode="create"))
+            self._send(lambda store: store.put(self._path_of(name), content, mode="create"))
         except AlreadyExistsError:
             return False
         return True
@@ -165,15 +165,15 @@ class ObjectStore:
     def get(self, name: str, last_bytes: int | None = None) -> bytes:
         """The content of a file, or its end; a FileNotFoundError if there is none."""
         if last_bytes is None:
-            return self._ask(lambda store: bytes(store.get(self._at(name)).bytes()))
+            return self._send(lambda store: bytes(store.get(self._path_of(name)).bytes()))
         span: Any = {"suffix": last_bytes}
         if self._scheme == "az":  # which has no such request
-            size = self._ask(lambda store: store.head(self._at(name)))["size"]
+            size = self._send(lambda store: store.head(self._path_of(name)))["size"]
             span = (max(0, size - last_bytes), size)
         options: Any = {"range": span}
         try:
-            return self._ask(
-                lambda store: bytes(store.get(self._at(name), options=options).bytes())
+            return self._send(
+                lambda store: bytes(store.get(self._path_of(name), options=options).bytes())
             )
         except (FileNotFoundError, ConnectionError):
             raise
@@ -185,7 +185,7 @@ class ObjectStore:
     def exists(self, name: str) -> bool:
         """Whether there is a file."""
         try:
-            self._ask(lambda store: store.head(self._at(name)))
+            self._send(lambda store: store.head(self._path_of(name)))
         except FileNotFoundError:
             return False
         return True
@@ -204,17 +204,17 @@ class ObjectStore:
 
     def _list(self, folder: str, *, recursive: bool = False) -> tuple[dict[str, File], list[str]]:
         """The files and folders below a folder, by their path in it; none if it does not exist."""
-        prefix = f"{top}/" if (top := self._at(folder)) else ""
+        prefix = f"{top}/" if (top := self._path_of(folder)) else ""
         objects: Sequence[Mapping[str, Any]]
         try:
             if recursive:
-                objects = self._ask(
+                objects = self._send(
                     lambda store: [meta for page in store.list(prefix or None) for meta in page]
                 )
                 paths = (PurePosixPath(meta["path"]) for meta in objects)
                 folders = {str(parent) for path in paths for parent in path.parents}
             else:
-                page = self._ask(lambda store: store.list_with_delimiter(prefix or None))
+                page = self._send(lambda store: store.list_with_delimiter(prefix or None))
                 objects, folders = page["objects"], set(page["common_prefixes"])
         except OSError as error:
             if isinstance(error, FileNotFoundError) or _NO_BUCKET in str(error):
@@ -229,13 +229,13 @@ class ObjectStore:
 
     def drop(self, *names: str) -> None:
         """Remove the files that exist; of S3 a thousand with one request."""
-        paths = [self._at(name) for name in names]
+        paths = [self._path_of(name) for name in names]
         if self.drops_at_once and len(paths) > 1:
-            self._ask(lambda store: store.delete(paths), in_bulk=True)
+            self._send(lambda store: store.delete(paths), in_bulk=True)
             return
         for path in paths:
             with suppress(FileNotFoundError):
-                self._ask(methodcaller("delete", path))
+                self._send(methodcaller("delete", path))
 
     def drop_empty(self, folder: str) -> None:
         """Nothing: there are no folders without files."""
@@ -245,8 +245,8 @@ class ObjectStore:
         if self.exists(new_name) or self.files(new_name):
             return False
         for path in [""] if self.exists(name) else [f"/{file}" for file in self.files(name)]:
-            old, new = self._at(f"{name}{path}"), self._at(f"{new_name}{path}")
-            self._ask(methodcaller("copy", old, new))
+            old, new = self._path_of(f"{name}{path}"), self._path_of(f"{new_name}{path}")
+            self._send(methodcaller("copy", old, new))
             self.drop(f"{name}{path}")
         return True
 
@@ -254,7 +254,7 @@ class ObjectStore:
         """None: buckets have no size."""
         return None
 
-    def _ask(self, request: Callable[["Opened"], T], *, in_bulk: bool = False) -> T:
+    def _send(self, request: Callable[["Opened"], T], *, in_bulk: bool = False) -> T:
         """Send a request, and retry it after transient errors.
 
         Raises:
@@ -266,19 +266,19 @@ class ObjectStore:
 
         def store() -> "Opened":
             if self._scheme == "memory":
-                return _memory(self._bucket)
+                return _open_memory(self._bucket)
             return _open_store(self._scheme, self._bucket, self._options, in_bulk, _environment())
 
         for pause_s in (*pauses_s(), None):
             try:
                 answer = request(store())
             except (BaseError, FileNotFoundError, ValueError) as error:
-                message = _message(error)
+                message = _shorten_message(error)
                 if isinstance(error, FileNotFoundError) and _NO_BUCKET not in message:
                     raise
                 if isinstance(error, AlreadyExistsError) and not _BUSY.search(message):
                     raise
-                if not self._is_momentary(error, message):
+                if not self._is_transient(error, message):
                     raise OSError(message) from error
                 if pause_s is None:
                     raise ConnectionError(message) from error
@@ -289,8 +289,7 @@ class ObjectStore:
                 return answer
         raise AssertionError("the last attempt has no pause")
 
-    def _is_momentary(self, error: Exception, message: str) -> bool:
-        """Whether an error is transient."""
+    def _is_transient(self, error: Exception, message: str) -> bool:
         from obstore.exceptions import GenericError
 
         if _BUSY.search(message):
@@ -301,7 +300,7 @@ class ObjectStore:
             return int(status[1] or status[2]) in _MOMENTARY
         return isinstance(error, GenericError) and _CUT.search(message) is not None
 
-    def _at(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self._folder}/{name}".strip("/")
 
 
@@ -311,7 +310,7 @@ def pauses_s() -> Iterator[float]:
         yield int.from_bytes(os.urandom(2)) / 2**16 * 2**attempt
 
 
-def _query(url: SplitResult, names: Sequence[str]) -> dict[str, str]:
+def _parse_query(url: SplitResult, names: Sequence[str]) -> dict[str, str]:
     """The options of a URL; unknown ones are refused."""
     options = {name: values[-1] for name, values in parse_qs(url.query).items()}
     if unknown := sorted(options.keys() - set(names)):
@@ -327,7 +326,7 @@ def _environment() -> tuple[Any, ...]:
     """The sources of credentials: if they change, the next request uses the new ones."""
     prefixes = ("AWS_", "AZURE_", "GOOGLE_")
     variables = sorted((n, value) for n, value in os.environ.items() if n.startswith(prefixes))
-    return (*variables, *_states(), os.getpid())  # a forked process has no open connections
+    return (*variables, *_stat_key_files(), os.getpid())  # a forked process has no open connections
 
 
 @lru_cache(8)  # connections stay open: opening one takes longer than a request
@@ -355,14 +354,14 @@ def _open_store(
 
 
 @cache
-def _memory(_name: str) -> "Opened":
+def _open_memory(_name: str) -> "Opened":
     """A store of this process alone."""
     from obstore.store import MemoryStore
 
     return MemoryStore()
 
 
-def _message(error: Exception) -> str:
+def _shorten_message(error: Exception) -> str:
     """An error of obstore in one line: of XML bodies only the code and the text."""
     message, _, _ = str(error).partition("\n\nDebug source")
     code, text = (re.search(f"<{tag}>(.*?)</{tag}>", message) for tag in ("Code", "Message"))
@@ -371,9 +370,9 @@ def _message(error: Exception) -> str:
     return " ".join(message.split()).rstrip(".")
 
 
-def _states() -> Iterator[tuple[str, int]]:
+def _stat_key_files() -> Iterator[tuple[str, int]]:
     """The files of keys, and when each was changed (0: it cannot be read)."""
-    for path in _files():
+    for path in _key_files():
         try:
             yield str(path), path.stat().st_mtime_ns
         except OSError:
@@ -384,7 +383,7 @@ def _build_s3_arguments(
     keys: Mapping[str, str], region: str | None, endpoint: str | None
 ) -> dict[str, Any]:
     """The arguments of obstore's S3Store; keys, region and endpoint of a URL come first."""
-    profile = {} if keys and region and endpoint else _profile()
+    profile = {} if keys and region and endpoint else _read_profile()
     region = region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
     endpoint = endpoint or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     endpoint = endpoint or profile.get("endpoint_url")
@@ -420,7 +419,7 @@ def _load_certificates() -> dict[str, bytes]:
         return {"root_certificate": Path(path).read_bytes()}
 
 
-def _files() -> Iterator[Path]:
+def _key_files() -> Iterator[Path]:
     for name, usual in _FILES.items():
         try:
             yield Path(os.environ.get(name, usual)).expanduser()
@@ -428,11 +427,11 @@ def _files() -> Iterator[Path]:
             continue
 
 
-def _profile() -> dict[str, str]:
+def _read_profile() -> dict[str, str]:
     """The fields of $AWS_PROFILE, or of the default profile, in both files."""
     profile = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
     name, fields, is_known = profile or "default", dict[str, str](), False
-    for path in _files():
+    for path in _key_files():
         parser = RawConfigParser(strict=False, interpolation=None)
         try:
             parser.read(path, "utf-8")
@@ -442,5 +441,5 @@ def _profile() -> dict[str, str]:
             if parser.has_section(section):
                 is_known, fields = True, {**parser[section], **fields}
     if profile and not is_known:
-        raise InputError(f"there is no profile {profile} in {' or '.join(map(str, _files()))}.")
+        raise InputError(f"there is no profile {profile} in {' or '.join(map(str, _key_files()))}.")
     return fields

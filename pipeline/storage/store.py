@@ -108,13 +108,13 @@ class Store:
 
     def put(self, name: str, content: bytes) -> None:
         """Publish or replace a file; a DamagedFileError if a folder has its name."""
-        with self._asking(name, "written"):
+        with self._explain_errors(name, "written"):
             self._files.put(name, content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
         """A file that the block writes in parts; published at its end, and not if it fails."""
-        with self._asking(name, "written"), self._files.writing(name) as file:
+        with self._explain_errors(name, "written"), self._files.writing(name) as file:
             yield file
 
     def put_new(self, name: str, content: bytes) -> bool:
@@ -122,7 +122,7 @@ class Store:
 
         Of several writers at once exactly one succeeds.
         """
-        with self._asking(name, "written"):
+        with self._explain_errors(name, "written"):
             created = self._files.create(name, content)
         if created:
             return True
@@ -143,7 +143,7 @@ class Store:
         except FileNotFoundError as error:
             raise FileNotFoundError(self.where(name)) from error
         except ConnectionError as error:
-            raise self._unavailable(name, "read", error) from error
+            raise self._unavailable_error(name, "read", error) from error
         except OSError as error:
             far = "that it is there, the network, and the credentials in the environment"
             check = "its rights and its disk" if self._files.is_near else far
@@ -188,17 +188,17 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether a file is published."""
-        with self._asking(name, "read"):
+        with self._explain_errors(name, "read"):
             return self._files.exists(name)
 
     def names(self, folder: str) -> list[str]:
         """The file names directly in a folder, sorted; empty if there is no such folder."""
-        with self._asking(folder, "read"):
+        with self._explain_errors(folder, "read"):
             return sorted(self._files.names(folder))
 
     def folders(self, folder: str) -> list[str]:
         """The folders directly in a folder but `damaged`, sorted; empty if there is none."""
-        with self._asking(folder, "read"):
+        with self._explain_errors(folder, "read"):
             return sorted(name for name in self._files.folders(folder) if name != _QUARANTINE)
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -208,7 +208,7 @@ class Store:
 
     def files(self, folder: str) -> dict[str, File]:
         """Each file below a folder, including `damaged`, by its path in it."""
-        with self._asking(folder, "read"):
+        with self._explain_errors(folder, "read"):
             return self._files.files(folder)
 
     @property
@@ -218,7 +218,7 @@ class Store:
 
     def drop(self, *names: str) -> None:
         """Remove the files that exist; a DamagedFileError if one is a folder."""
-        with self._asking(names[0], "removed"):
+        with self._explain_errors(names[0], "removed"):
             self._files.drop(*names)
 
     def drop_empty(self, folder: str) -> None:
@@ -230,7 +230,7 @@ class Store:
         folder, _, last = name.rpartition("/")
         for number in count():
             new_name = f"{folder}/{_QUARANTINE}/{last}{f'.{number}' if number else ''}".lstrip("/")
-            with self._asking(name, "moved"):
+            with self._explain_errors(name, "moved"):
                 if self._files.move(name, new_name):
                     return new_name
         raise AssertionError("numbers do not end")
@@ -241,12 +241,12 @@ class Store:
         return f"{root.rstrip('/')}/{name}".rstrip("/")
 
     @contextmanager
-    def _asking(self, name: str, verb: str) -> Iterator[None]:
+    def _explain_errors(self, name: str, verb: str) -> Iterator[None]:
         """Turn errors of an object store into one sentence."""
         try:
             yield
         except ConnectionError as error:
-            raise self._unavailable(name, verb, error) from error
+            raise self._unavailable_error(name, verb, error) from error
         except OSError as error:
             if self._files.is_near:
                 raise
@@ -256,7 +256,7 @@ class Store:
                 "untouched."
             ) from error
 
-    def _unavailable(self, name: str, verb: str, error: OSError) -> UnavailableError:
+    def _unavailable_error(self, name: str, verb: str, error: OSError) -> UnavailableError:
         return UnavailableError(
             f"{self.where(name)} cannot be {verb} after {ATTEMPTS} attempts ({error}); check the "
             "network and the bucket, then run again: what is published is untouched."

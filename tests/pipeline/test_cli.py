@@ -349,7 +349,7 @@ def main():
 
 def reported(arguments=None):
     from factsweep.pipeline.commands import command_line
-    command_line._parse = lambda _: SimpleNamespace(run=lambda _: main())
+    command_line._parse_arguments = lambda _: SimpleNamespace(run=lambda _: main())
     return command_line.main([])
 
 cli.main = reported

@@ -41,7 +41,7 @@ def test_plan_of_a_past_run_is_never_approximate(
     def refuse(_: object) -> None:
         raise NotAtHandError("its model is not at hand.")
 
-    monkeypatch.setattr(run_verbs, "_settings", refuse)
+    monkeypatch.setattr(run_verbs, "_find_run", refuse)
     assert main(["plan", *words]) == 2
     assert "its model is not at hand." in capsys.readouterr().err
 

@@ -127,7 +127,7 @@ def test_build_dump_killed_resumes_with_the_parts_that_are_there(
 ) -> None:
     dump, parts = tmp_path / "dump.json", list[str]()
     dump.write_text(DUMP)
-    make = builder._make
+    make = builder._publish_part
 
     def dying(aside: Path, part: str, *args: Any) -> None:
         if len(parts) == 2:
@@ -135,7 +135,7 @@ def test_build_dump_killed_resumes_with_the_parts_that_are_there(
         make(aside, part, *args)
         parts.append(part)
 
-    monkeypatch.setattr(builder, "_make", dying)
+    monkeypatch.setattr(builder, "_publish_part", dying)
     with pytest.raises(KeyboardInterrupt):
         built(dump, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -146,7 +146,7 @@ def test_build_dump_killed_resumes_with_the_parts_that_are_there(
         make(aside, part, *args)
         parts.append(part)
 
-    monkeypatch.setattr(builder, "_make", noted)
+    monkeypatch.setattr(builder, "_publish_part", noted)
     base = built(dump, tmp_path / "out")
     assert [int(part) for part in parts] == [0, 1, 2, 3]
     assert base.triples.equals(built(dump, tmp_path / "fresh").triples)

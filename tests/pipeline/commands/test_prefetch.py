@@ -86,7 +86,7 @@ def test_prefetch_leaves_digests_that_no_job_computes_again(
     def read(*_: object) -> str:
         raise AssertionError("read again")
 
-    monkeypatch.setattr(digests, "_read", read)
+    monkeypatch.setattr(digests, "_hash", read)
     assert resolve(load(TINY).model).revision == COMMIT
 
 

@@ -366,7 +366,9 @@ def test_quantised_weights_that_the_device_computes_wrongly_or_not_at_all_are_re
     for fields, dtype, hardware, device, problem in cases:
         name = "flags" if device == "cpu" else "compute_capability"
         monkeypatch.setattr(processor, name, lambda hardware=hardware: hardware)
-        monkeypatch.setattr(model_metadata, "_quantisation", lambda _, fields=fields: fields)
+        monkeypatch.setattr(
+            model_metadata, "_quantisation_of_model", lambda _, fields=fields: fields
+        )
         words = (model.id, fields["quant_method"], f"cluster.device={device}", problem or "")
         with (
             subtests.test(**fields, dtype=dtype, device=device, problem=problem),

@@ -378,8 +378,8 @@ def test_decode_answer_that_is_no_number_ends_the_run_and_is_not_kept(prepared: 
 
 @pytest.mark.parametrize("value", [{"a": [0.5, float("nan")]}, [{"b": float("nan")}]])
 def test_numbers_deep_in_an_answer_are_looked_at(value: object) -> None:
-    assert not decode._has_numbers(value)
-    assert decode._has_numbers({"a": [0.5, None, "nan", -float("inf")]})
+    assert not decode._has_no_nan(value)
+    assert decode._has_no_nan({"a": [0.5, None, "nan", -float("inf")]})
 
 
 @pytest.fixture(scope="module")

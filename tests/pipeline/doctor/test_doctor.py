@@ -183,17 +183,17 @@ def test_weights_that_are_not_here_need_room(
     for gigabytes, expected in {1: "fails: about 140.0 GB", 200: "holds: about 140.0 GB"}.items():
         disk = SimpleNamespace(free=gigabytes * 10**9)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, disk=disk: disk)
-        assert expected in state([model._cache(run)], "cache")
-    text = state([model._cache(run, offline=True)], "cache")
+        assert expected in state([model._check_cache(run)], "cache")
+    text = state([model._check_cache(run, offline=True)], "cache")
     assert re.search(naming("fails", "factsweep prefetch"), text)
     dummy = small_settings(*overrides, "model.engine.load_format=dummy")
-    assert state([model._cache(dummy, offline=True)], "cache").startswith("holds")
+    assert state([model._check_cache(dummy, offline=True)], "cache").startswith("holds")
     monkeypatch.setattr(
-        model_metadata, "_quantisation", lambda _: {"quant_method": "awq", "bits": 4}
+        model_metadata, "_quantisation_of_model", lambda _: {"quant_method": "awq", "bits": 4}
     )
-    assert "about 35.0 GB" in state([model._cache(run)], "cache")
+    assert "about 35.0 GB" in state([model._check_cache(run)], "cache")
     monkeypatch.setattr(model, "find_cached", lambda *_: tmp_path)
-    assert state([model._cache(run)], "cache").startswith("holds: the weights are in")
+    assert state([model._check_cache(run)], "cache").startswith("holds: the weights are in")
 
 
 class Overwriting(Store):
@@ -302,8 +302,10 @@ def test_nodes_that_are_late_silent_or_unlike_are_named(
     small_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_settings("cluster=slurm", "cluster.address=head:1", "cluster.launch.nodes=2")
-    assert examination._as_many(run, 2).state == "holds"
-    assert re.search(naming("fails", "1 at head:1 of 2"), str(examination._as_many(run, 1)))
+    assert examination._check_node_count(run, 2).state == "holds"
+    assert re.search(
+        naming("fails", "1 at head:1 of 2"), str(examination._check_node_count(run, 1))
+    )
     alike = {"a": "4 × H100", "b": "4 × H100"}
     worlds: list[tuple[dict[str, Any], str, str]] = [
         (alike, "GPUs", "holds"),

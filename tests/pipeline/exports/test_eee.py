@@ -86,7 +86,7 @@ def test_eee_data_of_the_hub_have_their_id_and_the_commit_of_these_files(
         lambda record: record["run"]["benchmark"].update(path=None, data="myriadlama"),
     )
     recipe = load(belief_run.folder).branches[0].artifacts["facts"].recipe
-    monkeypatch.setattr(catalog, "_folder", lambda _entry: tmp_path)
+    monkeypatch.setattr(catalog, "_folder_of", lambda _entry: tmp_path)
     for checksum, commit in ((recipe.fields["sha256"], "c0ffee"), ("of other files", None)):
         fetched = {"id": "iszhaoxin/MyriadLAMA", "commit": "c0ffee", "checksum": checksum}
         (tmp_path / "fetched.json").write_text(json.dumps(fetched))

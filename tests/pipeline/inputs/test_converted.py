@@ -24,10 +24,10 @@ def conversions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def convert(model: Model, folder: Path) -> None:
         counts[str(model.gguf_file)] += 1
-        content = models._package(model).joinpath(str(model.gguf_file)).read_bytes()
+        content = models._package_folder(model).joinpath(str(model.gguf_file)).read_bytes()
         (folder / "model.safetensors").write_bytes(content)
 
-    monkeypatch.setattr(models, "_convert", convert)
+    monkeypatch.setattr(models, "_convert_gguf", convert)
     return counts
 
 
@@ -106,7 +106,7 @@ def test_conversion_that_fails_leaves_nothing(
         (folder / "half").write_text("of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(models, "_convert", fails)
+    monkeypatch.setattr(models, "_convert_gguf", fails)
     with pytest.raises(KeyboardInterrupt):
         folder()
     assert list((package.parents[1] / "home" / "models").iterdir()) == []

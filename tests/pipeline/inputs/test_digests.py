@@ -42,13 +42,13 @@ def weights(tmp_path: Path, settled: None) -> Path:
 def n_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many files have been read whole."""
     paths: list[Path] = []
-    read = digests._read
+    read = digests._hash
 
     def counted(path: Path, count: digests.Count) -> str:
         paths.append(path)
         return read(path, count)
 
-    monkeypatch.setattr(digests, "_read", counted)
+    monkeypatch.setattr(digests, "_hash", counted)
     return lambda: len(paths)
 
 
@@ -98,7 +98,7 @@ def test_digest_of_a_file_in_memory_is_not_kept(
 ) -> None:
     device = weights.stat().st_dev
     device_number = f"{os.major(device)}:{os.minor(device)}"
-    monkeypatch.setattr(digests, "_kinds", lambda: {device_number: "tmpfs"})
+    monkeypatch.setattr(digests, "_list_file_systems", lambda: {device_number: "tmpfs"})
     digest(weights)
     digest(weights)
     assert n_read() == 2
@@ -145,8 +145,8 @@ def test_digest_file_just_written_is_not_kept(tmp_path: Path) -> None:
 def test_digest_file_changed_while_it_is_read_is_refused(
     weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = digests._read
-    monkeypatch.setattr(digests, "_read", lambda path, _: read(path, lambda _: weights.touch()))
+    read = digests._hash
+    monkeypatch.setattr(digests, "_hash", lambda path, _: read(path, lambda _: weights.touch()))
     with pytest.raises(InputError, match=naming("weights.bin", "run again")):
         digest(weights)
     assert not record(weights).exists()
@@ -155,13 +155,13 @@ def test_digest_file_changed_while_it_is_read_is_refused(
 def test_digest_is_cached_at_home_if_its_folder_is_read_only_or_read_each_time(
     weights: Path, tmp_path: Path, n_read: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, at_home = digests._records(weights)
+    _, at_home = digests._record_paths(weights)
     nowhere = Path("/proc/none/.weights.bin.sha256")  # where not even root can write
-    monkeypatch.setattr(digests, "_records", lambda _: (nowhere, at_home))
+    monkeypatch.setattr(digests, "_record_paths", lambda _: (nowhere, at_home))
     assert digest(weights) == digest(weights)
     assert n_read() == 1
     assert len(list((tmp_path / "home" / "digests").iterdir())) == 1
-    monkeypatch.setattr(digests, "_records", lambda _: (nowhere, nowhere))
+    monkeypatch.setattr(digests, "_record_paths", lambda _: (nowhere, nowhere))
     assert digest(weights) == digest(weights)
     assert n_read() == 3
 

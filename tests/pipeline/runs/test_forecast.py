@@ -132,7 +132,7 @@ def test_forecast_of_a_budget_is_of_what_it_asks(small_settings: Settings) -> No
     assert sum(earlier.prompts.values()) == branch.chosen.read_all("chosen").height
     needed = branch.chosen.read_all("needed").height
     assert earlier.n_asked == {"generations": needed}
-    counts = remaining_prompts.read_open_counts(branch.answers)
+    counts = remaining_prompts.read_counts([branch.answers])
     assert earlier.tokens == sum(int(shard_counts["prompt_tokens"]) for shard_counts in counts)
     after, larger = figures(part), figures(more)
     assert (earlier.n_left["generations"], after.n_left["generations"]) == (needed, 0)
