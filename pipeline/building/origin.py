@@ -14,7 +14,7 @@ from factsweep.pipeline.inputs import catalog, digests
 from factsweep.pipeline.machine import secrets
 from factsweep.pipeline.machine.software import commit
 
-_ABOUT = ("licence", "hub")  # they describe the set, and are told as such
+_ABOUT = ("licence", "hub")  # not of the command: they describe the set
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 

@@ -35,10 +35,10 @@ def build_wordings(
 ) -> Iterator[str]:
     """Write a table of questions with `n` further wordings of each; yields lines on it.
 
-    With an `origin` its card and its Croissant file are beside it, named after it.
+    With an `origin` its card and its Croissant file are written next to it, named after it.
 
     `path` is a table, a folder of tables, or a set of the catalog. The answers of the model are
-    saved beside `out`; wordings that cannot stand for their question are dropped and counted.
+    saved next to `out`; wordings that cannot stand for their question are dropped and counted.
 
     Raises:
         InputError: the questions cannot be read, the model does not answer, or `out` exists.

@@ -141,7 +141,7 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
         "ttlSecondsAfterFinished": 600,
         "rayClusterSpec": _describe_ray_cluster(run, launch),
     }
-    # KubeRay takes names of 47 characters, of which Kubernetes makes up the last 5.
+    # KubeRay takes names of 47 characters; Kubernetes makes up the last 5.
     name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
     manifest = {
         "apiVersion": "ray.io/v1",

@@ -36,7 +36,7 @@ State = Literal["holds", "warns", "fails"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: its group, its name, what was found, and the fix if it fails."""
+    """The result of one check: its group, its name, the finding, and the fix if it fails."""
 
     group: str
     check: str

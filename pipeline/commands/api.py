@@ -22,7 +22,7 @@ _COUNTS = {"setting": pl.String, "stage": pl.String, "prompts": pl.Int64, "answe
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run would compute; prints as `factsweep plan` does.
+    """The missing work of a run; prints as `factsweep plan` does.
 
     `work` has one row per setting and stage that an engine works on: setting, stage, prompts,
     answers_left.

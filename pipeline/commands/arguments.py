@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> Sequence[argparse.Action]:
-        """What it takes, in the order of the help."""
+        """Its arguments and options, in the order of the help."""
         return self._actions
 
     def take(

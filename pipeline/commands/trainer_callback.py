@@ -42,7 +42,7 @@ from factsweep.pipeline.stages.question import Task, check_reading, room
 from factsweep.pipeline.storage.store import Store
 
 _HEAD = "# Written by factsweep.FactsweepCallback, which replaces it.\n"
-# Overrides that the callback gives, and those that ask for other kinds of runs.
+# Overrides that the callback gives, or that ask for other kinds of runs.
 _OWN_KEYS = ("answers", "budget", "model", "model.id", "model.name", "model.source", "run_name")
 _STEP = re.compile(r"step-(\d+)")
 # Trainings that begin together share the prompts, which one of them writes.
@@ -54,12 +54,12 @@ _DTYPES = ("bfloat16", "float16", "float32")
 class _Prompts:
     """The prompts of a setting that fit the model, as its task reads them.
 
-    `rows` are the task's (prompt_id, text, …), `asked` the columns of a file of answers.
+    `rows` are the task's (prompt_id, text, …), `file_rows` those of a file of answers.
     """
 
     task: Task
     rows: pl.DataFrame
-    asked: pl.DataFrame
+    file_rows: pl.DataFrame
 
 
 class FactsweepCallback(TrainerCallback):
@@ -153,7 +153,7 @@ class FactsweepCallback(TrainerCallback):
                 f"benchmark={run.benchmark.name} cannot be asked in a training, which continues "
                 "and scores texts, without thoughts; take another."
             )
-        asked = pl.concat(iterate_prompts(run)).drop("prompt")
+        file_rows = pl.concat(iterate_prompts(run)).drop("prompt")
         (setting,) = run.settings
         prompts = asking(run, setting)[-1].artifact
         run = replace(run, decoding=facts_stage.with_room(run))
@@ -174,7 +174,7 @@ class FactsweepCallback(TrainerCallback):
                 f"all prompts have more than the {limit:,} tokens that model.max_model_len="
                 f"{run.model.max_model_len} leaves room for; raise it, or take another prompt=."
             )
-        return _Prompts(task, rows, asked)
+        return _Prompts(task, rows, file_rows)
 
     def _measure_step(self, args: Any, step: int, model: Any) -> None:
         """Answer the prompts, and measure; what goes wrong then does not end the training."""
@@ -202,14 +202,14 @@ class FactsweepCallback(TrainerCallback):
     def _answer_prompts(self, model: Any) -> pl.DataFrame:
         """The rows of a file of answers (docs/adding.md)."""
         assert self._prompts is not None, "the training has begun"
-        task, rows, asked = self._prompts.task, self._prompts.rows, self._prompts.asked
+        task, rows, file_rows = self._prompts.task, self._prompts.rows, self._prompts.file_rows
         is_scored = isinstance(task, generate.Score)
         engine = Likelihood(model, device=None) if is_scored else Greedy(model, self._tokenizer)
         answered = task.answer_groups(iter([rows]), engine, self._tokenizer)
         table = pl.DataFrame([answer.row for answer in answered], infer_schema_length=None)
         names = ("prompt_id", "logprob", "n_tokens", "entity_logprob", "entity_n_tokens")
         columns = names if is_scored else ("prompt_id", "text")
-        return asked.join(table.select(columns), on="prompt_id", maintain_order="left")
+        return file_rows.join(table.select(columns), on="prompt_id", maintain_order="left")
 
     def _study_overrides(self) -> list[str]:
         return [*self._model_overrides, *self._overrides]
@@ -258,7 +258,7 @@ def _describe_model(model: Any, study: str) -> list[str]:
 
 
 def _check_whole(args: Any, model: Any) -> None:
-    """Refuse weights that are spread over processes, of which one alone computes nothing."""
+    """Refuse weights that are spread over processes, and models that continue no text."""
     from transformers.integrations import is_deepspeed_zero3_enabled
 
     if args.fsdp or is_deepspeed_zero3_enabled():

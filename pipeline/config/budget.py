@@ -80,7 +80,7 @@ class Target:
 
 
 def parse_target(text: str, metrics: Sequence[str], field: str = "target") -> Target:
-    """Parse the target of a field; `metrics` are those that can be one.
+    """Parse the target of a field; `metrics` can be one.
 
     Raises:
         InputError: the text is no target.

@@ -51,7 +51,7 @@ class Slurm:
 
 @dataclass(frozen=True)
 class Pod:
-    """What a pod asks of its node, its GPUs aside; `pod` goes into its specification."""
+    """The cores and memory of a pod; `pod` goes into its specification."""
 
     cpus: Cpus
     memory: Text

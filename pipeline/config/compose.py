@@ -88,7 +88,7 @@ def compose_fitting(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]
     """conf/ with those overrides that fit, and a sentence for each other one.
 
     Raises:
-        InputError: they cannot be told apart.
+        InputError: the wrong one is unknown.
     """
     fitting, faults = list(overrides), list[str]()
     while True:

@@ -1,4 +1,4 @@
-"""Folders of configuration and data sets: those that ship with factsweep, and a user's own one.
+"""Folders of configuration and data sets: the shipped ones, and a user's own one.
 
 The user's folder is $FACTSWEEP_CONFIG_DIR (`--config-dir` sets it), or factsweep.d/ in the current
 folder. It has the groups of conf/ (model/mine.yaml) and data_catalog/mine.yaml. Its files replace

@@ -57,7 +57,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Pool:
-    """The addresses of servers of one model, any of which may answer a prompt."""
+    """The addresses of servers of one model; any of them may answer a prompt."""
 
     urls: Annotated[
         tuple[Text, ...], NoNumber("it says which server is asked, and all have the same model")

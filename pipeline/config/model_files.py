@@ -16,7 +16,7 @@ _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.safetensors|\.bin)")
 _WEIGHTS = "model*.safetensors"
 _ALSO_READ = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "adapter_model.safetensors")
-# Files of which one has a vocabulary; code may make its own.
+# One of these files has a vocabulary; code may make its own.
 _VOCABULARIES = ("tokenizer*", "tekken.json", "vocab*", "*.model", "*.tiktoken", "*.py")
 _WITHOUT_VOCABULARY = "tokenizer_config.json"
 _MOST_NAMED = 3

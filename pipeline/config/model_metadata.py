@@ -76,7 +76,7 @@ GPUS: Mapping[str, GpuKind] = {
 _BITSANDBYTES = "bitsandbytes"  # a scheme whose kernels are a package that is in no lock file
 _INTEGERS = ("awq", "gptq", "auto-round")
 _EXPERTS = "mxfp4"  # of gpt-oss: of its experts alone, for which vLLM has kernels on CPUs, too
-_QWEN = "Qwen3_5"  # vLLM has its models of text in the module of those that read images
+_QWEN = "Qwen3_5"  # vLLM has its models of text in the module of models of images
 _BITS = re.compile(r"(?:int|fp|float|\bw(?=\d+a\d))(\d+)")  # uint4, NVFP4, fp8_e4m3, W4A16_AWQ
 # Without these, oneDNN on x86-64 has 16-bit sums, which weights beyond 64 overflow.
 _VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}

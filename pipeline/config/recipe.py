@@ -140,7 +140,7 @@ def _explain_errors(kind: type[Any], error: ValidationError, path: str) -> list[
     """A sentence per wrong field, unknown ones first.
 
     A misspelt field is missing and unknown at once; that it is unknown says more. A value that fits
-    no type of a union has an error per type, of which the first counts.
+    no type of a union has an error per type; the first counts.
     """
     details = sorted(error.errors(), key=lambda detail: detail["type"] != _UNKNOWN)
     sentences = dict[str, str]()

@@ -48,7 +48,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Baselines:
-    """What else is asked: `beams` continuations of clozes, and their `top_tokens` likeliest tokens.
+    """Further questions: `beams` continuations of clozes, and their `top_tokens` likeliest tokens.
 
     `others` is how many clozes of other subjects, and of other relations, each answer is read
     behind.
@@ -208,7 +208,7 @@ _UNTIL = NoNumber("it says when to stop asking, not what is answered")
 
 @dataclass(frozen=True)
 class _RunFields:
-    """What is given for a run as it stands in conf/."""
+    """The fields of a run as they stand in conf/."""
 
     model: Model
     benchmark: Benchmark
@@ -239,7 +239,7 @@ class _RunFields:
 
 @dataclass(frozen=True)
 class Run(_RunFields):
-    """All that one command needs to know: one model, one benchmark, one or more settings."""
+    """The configuration of one command: one model, one benchmark, one or more settings."""
 
     settings: InRecipe[tuple[PromptSetting, ...]]
     metrics: InRecipe[Any]

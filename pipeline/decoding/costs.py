@@ -194,8 +194,8 @@ def resolve_place(run: Run) -> PlanHardware:
         gpus = run.model.tensor_parallel * run.model.pipeline_parallel
         per_gpu = run.model.replicas.per_gpu
         return PlanHardware(name, gpus, None, processor.cpu(), dtype, per_gpu)
-    here, cpu = hardware(run), processor.cpu()
-    return PlanHardware(here.name, here.gpus, here.cores, cpu, dtype, here.per_gpu)
+    engine, cpu = hardware(run), processor.cpu()
+    return PlanHardware(engine.name, engine.gpus, engine.cores, cpu, dtype, engine.per_gpu)
 
 
 def collect_costs(plan: Plan) -> pl.DataFrame:

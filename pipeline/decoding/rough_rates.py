@@ -32,24 +32,24 @@ def rough_seconds(
     `billions` of parameters.
     """
     rows = shipped.drop_nulls(["model", "billions"]).filter(pl.col("answers") > 0)
-    rows = rows.with_columns(each=pl.col("seconds") / pl.col("answers"))
+    rows = rows.with_columns(answer_s=pl.col("seconds") / pl.col("answers"))
     on_cores = rows.filter(gpus=0)
     if gpus:
         speeds, usual = _relative_speeds(hardware, gpus, billions), rows.filter(pl.col("gpus") > 0)
-        share, held = billions / gpus, pl.col("billions") / pl.col("gpus")
+        own_load, load = billions / gpus, pl.col("billions") / pl.col("gpus")
     else:
-        speeds, usual, share, held = [1.0], on_cores, billions, pl.col("billions")
+        speeds, usual, own_load, load = [1.0], on_cores, billions, pl.col("billions")
         if cores is not None:
-            share, held = billions / cores, held / pl.col("cores")
-    usual = usual.filter(stage=_USUAL).with_columns(held=held)
+            own_load, load = billions / cores, load / pl.col("cores")
+    usual = usual.filter(stage=_USUAL).with_columns(load=load)
     if usual.is_empty() or not speeds:
         return None
-    least = min(usual["each"]) if max(usual["gpus"]) else 0.0
+    least = min(usual["answer_s"]) if max(usual["gpus"]) else 0.0
     # The largest model scales best: little of its time is spent on scheduling.
-    largest = usual.filter(pl.col("held") == pl.col("held").max())
+    largest = usual.filter(pl.col("load") == pl.col("load").max())
     times = [
-        max(each * share / held_there / speed, least) * _relative_duration(on_cores, stage)
-        for each, held_there in largest.select("each", "held").iter_rows()
+        max(answer_s * own_load / rate_load / speed, least) * _relative_duration(on_cores, stage)
+        for answer_s, rate_load in largest.select("answer_s", "load").iter_rows()
         for speed in speeds
     ]
     machines = " and ".join(sorted(set(largest["hardware"])))
@@ -59,13 +59,13 @@ def rough_seconds(
 
 def _relative_duration(on_cores: pl.DataFrame, stage: str) -> float:
     """How many times the seconds of a usual answer one of the stage takes; 1 if unknown."""
-    both = (on_cores.filter(stage=name)["each"].mean() for name in (stage, _USUAL))
-    of_stage, usual = both
+    means = (on_cores.filter(stage=name)["answer_s"].mean() for name in (stage, _USUAL))
+    of_stage, usual = means
     return of_stage / usual if isinstance(of_stage, float) and isinstance(usual, float) else 1.0
 
 
 def _relative_speeds(hardware: str, gpus: int, billions: float) -> list[float]:
-    """The speeds of a GPU beside an H200, by sums and by memory.
+    """The speeds of a GPU relative to an H200, by computation and by memory.
 
     An unknown GPU is any that holds its part of the model, where half as many would not.
     """

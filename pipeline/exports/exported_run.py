@@ -1,4 +1,4 @@
-"""A run as other tools are told of it: its identity, model, data, settings, metrics and answers."""
+"""A run for other tools: its identity, model, data, settings, metrics and answers."""
 
 import hashlib
 import json

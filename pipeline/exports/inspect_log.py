@@ -115,7 +115,7 @@ class InspectLog:
                 "data_revision": data.revision,
                 "data_sha256": data.sha256,
             },
-            # Prompts and answers are shown as they are, not rendered.
+            # Prompts and answers are shown verbatim, not rendered.
             "viewer": {"trust_content": False},
             "scorers": [{"name": self.metric}],
         }
@@ -133,7 +133,7 @@ class InspectLog:
         return {"name": "factsweep", "steps": steps, "config": self._generate_config}
 
     def _describe_results(self, n_samples: int) -> dict[str, Any]:
-        """The numbers of the setting: those over everything as metrics, slices beside them."""
+        """The numbers of the setting: those over everything as metrics, slices as metadata."""
         rows = self.exported.metrics_of(self.branch).drop_nulls("value")
         metrics = {}
         for row in rows.filter(pl.col("slice").is_null()).iter_rows(named=True):

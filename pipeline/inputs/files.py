@@ -66,8 +66,8 @@ def content(
         case "texts":
             return texts(paths)
         case "files":
-            named = _name_by_last_parts(paths)
-            return {n: scan([path], as_written=True).collect() for n, path in named.items()}
+            path_by_name = _name_by_last_parts(paths)
+            return {n: scan([path], as_written=True).collect() for n, path in path_by_name.items()}
         case "tables":
             tables = {}
             for path in paths:

@@ -250,7 +250,7 @@ def hub_commit(name: str, revision: str) -> tuple[str, bool]:
 
 
 def location(weights: Weights) -> str:
-    """What an engine on this machine loads: a folder, or a hub id (together with the revision)."""
+    """The place that an engine here loads from: a folder, or a hub id (with the revision)."""
     if weights.model.source == "package":
         return str(convert_package(weights.model, weights.revision))
     return weights.model.id

@@ -22,9 +22,9 @@ def split_url(url: str, name: str) -> SplitResult:
     try:
         return urlsplit(url, allow_fragments=False)
     except ValueError:  # its message may quote a password
-        shown = redactor()(name)
+        redacted = redactor()(name)
         raise InputError(
-            f"{shown} is no URL: its host is malformed, such as a [ without its ]; correct it."
+            f"{redacted} is no URL: its host is malformed, such as a [ without its ]; correct it."
         ) from None
 
 

@@ -1,1 +1,1 @@
-"""What is written for people and programs, from one run or several."""
+"""Results for people and programs, from one run or several."""

@@ -66,7 +66,7 @@ class Pair:
 
     first: PastBranch
     second: PastBranch
-    prompt_differences: tuple[str, ...]  # differences of the prompts, and of who answers them
+    prompt_differences: tuple[str, ...]  # of the prompts, and of the kind of engine
     departures: tuple[str, ...]  # other differences, except those of the model
 
     @property

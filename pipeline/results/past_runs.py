@@ -57,7 +57,7 @@ class PastBranch:
 
     @property
     def answered_by(self) -> Literal["engine", "server", "another system"]:
-        """Who answered its prompts: an engine of its own, or somebody whose software is unknown."""
+        """The kind of engine that answered: its own, or one whose software is unknown."""
         run = self.record["run"]
         if run["answers"]:
             return "another system"

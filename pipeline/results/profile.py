@@ -62,7 +62,7 @@ class ProfiledRun:
 
 @single_threaded_blas()
 def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> Iterator[str]:
-    """Write the profile of each group of runs, named as RUN or RUN:SETTING; yields what is printed.
+    """Write the profile of each group of runs, named as RUN or RUN:SETTING; yields lines to print.
 
     The facts are those of the first run. Several groups are compared with one another, the runs of
     a single one among themselves.
@@ -114,7 +114,7 @@ def _load_branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
     """The settings of a group's runs, by label.
 
     Raises:
-        InputError: there is no such run, one is there twice, or they are of two models.
+        InputError: there is no such run, one is named twice, or they are of two models.
     """
     branches = dict[str, PastBranch]()
     for name in names:
@@ -198,7 +198,7 @@ def _build_report(
     runs: Sequence[ProfiledRun],
     compared: Sequence[str],
 ) -> Report:
-    """The report, with the transitions between the profiles `compared`, one after the other."""
+    """The report, with the transitions from each of the profiles `compared` to the next."""
     report_tables = {
         "kinds": tables.kinds_table(counts_by_name),
         "runs": pl.DataFrame([run.row() for run in runs]),

@@ -1,4 +1,4 @@
-"""published: the rows of the papers' tables, with or without a run of one's own beside them."""
+"""published: the rows of the papers' tables, with or without the numbers of a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -47,8 +47,8 @@ def _list_models(papers: Mapping[str, pl.DataFrame]) -> list[str]:
 def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[PaperTable]:
     """The papers' rows of some models (none: all), one table per table of a paper.
 
-    With a `run`, its numbers follow those published for the same setting and metric, whatever its
-    model is, and their difference where the facts are the same; others are left out.
+    With a `run`, its numbers follow those published for the same setting and metric, also of other
+    models, and their difference where the facts are the same; others are left out.
 
     Raises:
         InputError: no paper has numbers of a model, there is no such run, or nothing that it
@@ -87,8 +87,8 @@ def _load_papers() -> dict[str, pl.DataFrame]:
 def _join_run(run: str, results: str) -> dict[str, pl.DataFrame]:
     """The published numbers that a run measured, with its own as `measured`, and `difference`.
 
-    A run over a set that no paper has (the mini set) is beside the sets of its paper, as of other
-    facts.
+    A run over a set that no paper has (the mini set) is compared with the sets of its paper, as of
+    other facts.
     """
     branches = past_runs.branches(results, [run])
     result, paper = collect_result(branches), branches[0].benchmark_method.show.published

@@ -40,7 +40,7 @@ ESTIMATES_TEXT, ESTIMATE = "estimates.md", "estimate.json"
 ESTIMATES = (ESTIMATED, ESTIMATES_TEXT, ESTIMATE)
 # Times and costs, which are kept when the results of a finished run are rewritten.
 TAKEN = ("seconds", "started", "cost", "spent")
-# The fields of a run that decide what is asked and measured.
+# The fields of a run that determine its questions and its metrics.
 _FIELDS = ("model", "benchmark", "decoding", "matching", "metrics", "seed", "answers", "judges")
 QUESTIONS = (*_FIELDS, "settings", "target", "sample_seed")
 
@@ -142,7 +142,7 @@ def read_run(store: Store) -> dict[str, Any]:
     Runs of versions that did not note it at their begin are read from their results.
 
     Raises:
-        FileNotFoundError: no run with results or answers is there.
+        FileNotFoundError: there is no run with results or answers.
         DamagedFileError: its results are damaged.
     """
     try:

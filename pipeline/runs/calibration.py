@@ -80,7 +80,7 @@ def calibrate(run: Run) -> Iterator[str]:
 
 
 def vary_engines(run: Run) -> Iterator[Run]:
-    """The run as it is, and then with more engines on a GPU, where one GPU holds them."""
+    """The run unchanged, and then with more engines on a GPU, if one GPU holds them."""
     yield run
     memory, width = gpu_bytes(run.cluster.hardware), 4 if run.model.dtype == "float32" else 2
     if gpus_per_engine(run) != 1 or run.model.replicas.per_gpu > 1 or memory is None:

@@ -382,12 +382,12 @@ def _requests_left(
             n_asked, n_left = figures.n_asked[question.table], figures.n_left[question.table]
             n_answers = question.task.answers_per_prompt
             n_requests = n_left / n_answers * min(n_per_prompt or n_answers, n_answers)
-            further = question.task.further
-            n_requests += n_left * further.requests
+            further_requests = question.task.further
+            n_requests += n_left * further_requests.requests
             n += n_requests
             prompt_tokens += n_requests * figures.asked_tokens[question.table] / max(1, n_asked)
-            prompt_tokens += n_left * further.prompt_tokens
-            output_tokens += n_left * (most + further.output_tokens)
+            prompt_tokens += n_left * further_requests.prompt_tokens
+            output_tokens += n_left * (most + further_requests.output_tokens)
     return _RequestTotals(round(n), round(prompt_tokens), output_tokens)
 
 
@@ -428,8 +428,8 @@ def _describe_time(run: Run, costs: pl.DataFrame, work: pl.DataFrame) -> str:
     if timed.height + rough.height < engines.height:
         return f"time            unknown: {fix}"
     if never:
-        known = float(timed["seconds"].sum())
-        least, most = ((known + float(rough[end].sum())) / replicas for end in ("least", "most"))
+        timed_s = float(timed["seconds"].sum())
+        least, most = ((timed_s + float(rough[end].sum())) / replicas for end in ("least", "most"))
         span = about(least, most)
         return f"time            {span} of decoding with {replicas} replicas: {fix}"
     gpu_hours, core_hours = timed["gpu_hours"].sum(), timed["core_hours"].sum()

@@ -3,8 +3,8 @@
 <results>/judge-<model>/<digest>/answers.jsonl   answers to judge, each once; and the run over them
                         <digest>-again/          those without a verdict, with a stricter line
 
-An answer is known by what the judge reads about it. An answer of an earlier table is not asked
-again, whichever run gave it; only new ones make a new table.
+An answer is identified by the text that the judge reads about it. An answer of an earlier table is
+not asked again, whichever run gave it; only new ones make a new table.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _TEMPLATE = "model.chat_template"
 
 @dataclass(frozen=True)
 class Judgement:
-    """A run with its judges, and a sentence on what this one said."""
+    """A run with its judges, and a sentence on the verdicts of this one."""
 
     run: Run
     sentence: str
@@ -213,7 +213,7 @@ def _ask_judge(run: Run) -> str:
 
 
 def _measure_judged(run: Run) -> None:
-    """Write the results of a run from the answers that are there.
+    """Write the results of a run from its present answers.
 
     Raises:
         InputError: this version would ask for other answers.

@@ -21,11 +21,11 @@ from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.plan import Branch, Plan, warnings
 from factsweep.pipeline.stages.question import check_reading, room
 
-_FEW = 16  # pairs of each relation, beside those that a prompt demonstrates
+_FEW = 16  # pairs of each relation, in addition to demonstrations
 
 
 def check_plan(plan: Plan) -> list[str]:
-    """Refuse a run that cannot start; returns its warnings, none of what is complete.
+    """Refuse a run that cannot start; returns its warnings, none if it is complete.
 
     Each setting is expanded for a few pairs of each relation, and the first prompt of each template
     is read by the tokenizer.

@@ -102,7 +102,7 @@ def _make_and_measure(
     started: float,
     is_new: bool,
 ) -> pl.DataFrame:
-    """Make what is missing and write the results; `is_new`: looks at it have made something."""
+    """Make missing artifacts and write the results; `is_new`: earlier looks made some."""
     settings, store, use = plan.run, Store(plan.run.folder), begin_use(plan)
     earlier = run_record.read_earlier(store)
     if (replaced := run_record.warn_of_replacement(store, earlier, plan)) is not None:
@@ -129,7 +129,7 @@ def _make_until_settled(
     use: RunUse,
     read: Callable[[bool], Result],
 ) -> Result:
-    """Make what is missing, then `read` it, told whether it was; damaged files are made again."""
+    """Make missing artifacts, then `read` (whether any was); damaged files are made again."""
     renewed = Counter[str]()
     is_settled = partial(quarantine_listed_damage, plan, renewed)
     while True:
@@ -305,7 +305,7 @@ def _quarantine_finding(finding: Finding, renewed: Counter[str]) -> None:
 
 
 def make_given(plan: Plan) -> None:
-    """Make the missing artifacts of a plan whose answers are there, in this process."""
+    """Make the missing artifacts of a plan with given answers, in this process."""
     wait = plan.run.cluster.when_held == "wait"
     with lease.hold_leases(plan.store, plan.missing(), wait=wait) as writer:
         with may_fail(PROGRESS):

@@ -65,7 +65,7 @@ def _describe_pulse(pulse: Pulse) -> str:
 def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]) -> Iterator[str]:
     """The state of an artifact; of one that engines write its counts, rates and writer.
 
-    Each writer is looked at once: `life_by_writer` gets what is known of its life.
+    `life_by_writer` caches whether a writer is alive, which may take seconds to find out.
     """
     artifact, question, chosen, is_open = step.artifact, step.question, branch.chosen, True
     if question is not None and chosen is not None:

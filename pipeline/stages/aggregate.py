@@ -67,8 +67,8 @@ class Aggregate:
         """Publish the metrics and the tables that go with them, each as one shard."""
         artifact.begin()
         measure = METHODS[self.method].measure
-        again = self.repeated_answers
-        repeated = None if again is None else again.read_all(again.stage)
+        source = self.repeated_answers
+        repeated = None if source is None else source.read_all(source.stage)
         evidence = self._collect_evidence(repeated)
         with ThreadPoolExecutor(1) as reader:  # the answers are read while metrics are computed
             answer_metrics = reader.submit(lambda: list(self._answer_metrics(repeated)))
@@ -77,7 +77,7 @@ class Aggregate:
         tables["metrics"] = pl.concat(metrics, how="diagonal")
         for table, rows in tables.items():
             artifact.write(table, "all", _add_names(rows, artifact.recipe))
-        inputs = (self.facts, self.prompts, self.answers, self.matched, again)
+        inputs = (self.facts, self.prompts, self.answers, self.matched, source)
         artifact.finish(measure.measured, made_of=list(filter(None, inputs)))
 
     def _answer_metrics(self, repeated: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
@@ -119,7 +119,7 @@ class Aggregate:
     def _condense_tables(self, facts: Facts) -> Tables:
         measure, stored = METHODS[self.method].measure, empty(self.answers.stage)
         names = {name for metric in measure.metrics for name in metric.columns}
-        further = sorted(names & {*stored.columns} - {*empty(measure.answers).columns})
+        columns = sorted(names & {*stored.columns} - {*empty(measure.answers).columns})
 
         def condense(relation_id: str) -> Tables:
             categories = {measure.answers: measure.categories}
@@ -127,10 +127,10 @@ class Aggregate:
                 table: self.matched.read(table, relation_id, None, categories.get(table, ()))
                 for table in measure.matched
             }
-            if further:
+            if columns:
                 prompts = prompts_of(self.prompts, relation_id, ("prompt_id", "same_as"))
-                answers = answers_of(prompts, self.answers, relation_id, ("prompt_id", *further))
-                answers = answers.select("prompt_id", *further)
+                answers = answers_of(prompts, self.answers, relation_id, ("prompt_id", *columns))
+                answers = answers.select("prompt_id", *columns)
                 matched[measure.answers] = matched[measure.answers].join(
                     answers, on="prompt_id", how="left", maintain_order="left"
                 )
@@ -138,7 +138,7 @@ class Aggregate:
             return measure.condense(matched, ranked, facts, self.options)
 
         no_rows = {table: empty(table) for table in measure.matched}
-        no_rows[measure.answers] = no_rows[measure.answers].hstack(stored.select(further))
+        no_rows[measure.answers] = no_rows[measure.answers].hstack(stored.select(columns))
         no_prompts = empty("ranked").select("prompt_id")
         parts = [measure.condense(no_rows, no_prompts, facts, self.options)]
         parts += by_relation(condense, self.matched.shards(measure.answers))

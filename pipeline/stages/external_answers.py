@@ -184,7 +184,7 @@ class GivenAnswers:
             self._check_asked(rows)
 
     def warnings(self) -> Iterator[str]:
-        """A sentence if the file does not say what it answers."""
+        """A sentence if the file does not name the prompts that it answers."""
         if self._log_rows is None and _ASKED not in self._scan_rows().collect_schema():
             yield (
                 f"{self.path} does not say what it answers, and is taken for answers to "

@@ -41,7 +41,7 @@ BASE_VERSION = 1
 BASE_TABLES = ("entities", "triples")
 ROWS_PER_SHARD = 1_000_000
 _FEWEST_TOKENS = 10  # of an answer
-_MORE_TOKENS = 6  # beside those of a longer answer: models write more than the answer
+_MORE_TOKENS = 6  # in addition to those of a longer answer: models write more than the answer
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def demonstration_language(benchmark: Benchmark) -> str | None:
 
 
 def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
-    """What the columns of one's own table are read as, and whether its longest answer is cut."""
+    """The meaning of the columns of one's own table, and whether its longest answer is cut."""
     benchmark = run.benchmark
     entry = catalog.entry_of_benchmark(benchmark)
     if columns := catalog.renamed_columns(entry, benchmark.path):

@@ -242,7 +242,7 @@ def build_error(request: RefusedRequest) -> AnswerRow:
 
 
 def count_answer(answer: Answer) -> dict[str, float]:
-    """The counts of an answered prompt: its answers and tokens, and what a server left out."""
+    """The counts of an answered prompt: answers, tokens, and options that a server ignored."""
     n_output = answer.n_output_tokens
     if n_output is None:
         n_output = sum(completion.n_tokens for completion in answer.completions)
@@ -277,10 +277,10 @@ def score_questions(run: Run) -> Questions:
     }
     bos = {"bos": True} if run.method.ask.adds_bos else {}
     fields = {"n_prompts": n, **bos, **decoding.fresh(canary=True)}
-    again = Score(backwards=True, **options)
+    reversed_scores = Score(backwards=True, **options)
     return Questions(
         Question("scores", Score(**options), fields={**bos, **decoding.fresh()}),
-        Question("rescored", again, "ranked", n, fields) if n else None,
+        Question("rescored", reversed_scores, "ranked", n, fields) if n else None,
         (),
     )
 

@@ -37,7 +37,7 @@ _ASKED = ("prompt_id", "pair_id", "template_id", "subject_index", "same_as")
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What a judge said about some answers: the artifact `matched` of a run that asked it."""
+    """The verdicts of a judge: the artifact `matched` of a run that asked it."""
 
     judge: str
     matched: Artifact

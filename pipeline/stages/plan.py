@@ -138,10 +138,10 @@ class Plan:
         """Whether nothing is left to compute.
 
         Complete facts and metrics are enough, as their inputs may have been removed to save room.
-        But an artifact that is open, since a damaged shard was set aside, is made whole.
+        But an artifact that is open, since a damaged shard was quarantined, is made whole.
 
         Raises:
-            DamagedFileError: a manifest is not what was written.
+            DamagedFileError: a manifest was changed or cut off.
         """
         if any(step.artifact.is_open() for step in self.steps):
             return False
@@ -226,8 +226,8 @@ def sample_plan(plan: Plan) -> Plan:
         question = answers.question and replace(answers.question, part=chosen.artifact)
         answers = replace(answers, after=(*answers.after, chosen), question=question)
         steps = (*branch.sources(), prompts, chosen, branch.step(branch.admitted), answers)
-        asked = replace(branch, repeated_answers=None, extra_outputs=())
-        branches.append(replace(asked, chosen=chosen.artifact, steps=steps))
+        reduced = replace(branch, repeated_answers=None, extra_outputs=())
+        branches.append(replace(reduced, chosen=chosen.artifact, steps=steps))
     return replace(plan, branches=tuple(branches))
 
 
@@ -322,7 +322,7 @@ def _plan_branch(
 
 
 def load_verdicts(run: Run) -> tuple[Verdicts, ...]:
-    """What the judges of a run said.
+    """The verdicts of the judges of a run.
 
     Raises:
         InputError: the benchmark takes no judges, or their verdicts are gone.

@@ -46,7 +46,7 @@ class AnswerRow(NamedTuple):
 
 
 class Further(NamedTuple):
-    """What a task asks for each prompt after its answer: requests, and the most tokens of all."""
+    """The further requests of a task for each prompt, and the most tokens of all of them."""
 
     requests: int = 0
     prompt_tokens: int = 0  # those of the prompt itself do not count
@@ -58,7 +58,7 @@ class Task:
 
     @property
     def further(self) -> Further:
-        """What is asked for each prompt after its answer."""
+        """The further requests for each prompt."""
         return Further()
 
     @property

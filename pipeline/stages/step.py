@@ -85,7 +85,7 @@ class Step:
         """Make the artifact, unless it is complete, and note its cost.
 
         `sharing` distributes its parts, if it has any; null: this process makes all. Shards that
-        were made of other inputs are set aside.
+        were made of other inputs are quarantined.
 
         Raises:
             InputError: this machine would make it from other inputs than planned.
@@ -120,7 +120,7 @@ def check_planned(fields: Mapping[str, Any], artifact: Artifact) -> None:
 
 
 def check_inputs(artifact: Artifact, inputs: Sequence[Artifact], *, is_asked: bool = False) -> None:
-    """Set aside the shards of an open artifact that were made of earlier inputs.
+    """Quarantine the shards of an open artifact that were made of earlier inputs.
 
     Raises:
         InputError: an engine was asked for them, so that they are kept.
@@ -152,7 +152,7 @@ def read_cost(artifact: Artifact) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: it was not noted.
-        DamagedFileError: the note is not what was written.
+        DamagedFileError: the note was changed or cut off.
     """
     types = {"hardware": str, "seconds": int | float, "core_seconds": int | float}
     cost = artifact.note(_COST, *types)

@@ -99,7 +99,7 @@ class Folder:
         return (self._top / name).is_file()
 
     def names(self, folder: str) -> list[str]:
-        """The entries of a folder that are named like files; `get` refuses those that are none."""
+        """The entries of a folder that are named like files; `get` refuses others."""
         path = self._top / folder
         paths = path.iterdir() if path.is_dir() else iter(())
         return [p.name for p in paths if p.name[0] != "." and (p.suffix or p.is_file())]

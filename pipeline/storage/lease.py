@@ -330,7 +330,7 @@ def find_writer(store: Store, folders: Iterable[str], clock: Clock = time) -> st
 
 
 def describe_life(store: Store, holder: Holder, clock: Clock = time) -> str:
-    """What is known of the life of a writer, as a clause; empty if it lives.
+    """Whether a writer is dead or silent, as a clause; empty if it lives.
 
     Of a process on another machine, beats are waited for.
     """
