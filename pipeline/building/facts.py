@@ -126,7 +126,7 @@ def build_facts(
 def _split_by_date(
     facts: pl.DataFrame, after: str | None, cutoff: str | None
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """The facts after a day, with their `sample` by another day; how many are omitted, by reason."""
+    """The facts after a day, with their `sample` by another day; the number omitted, by reason."""
     n_omitted: dict[str, int] = {}
     if after is not None:
         is_later = _find_later(facts, "--after", after)

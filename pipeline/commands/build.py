@@ -178,28 +178,17 @@ def _build_probelm(args: argparse.Namespace) -> Iterator[str]:
 def _build_facts(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.facts import build_facts
 
-    args.model = _any_model(args)
+    args.model = _model(args, is_loaded_here=True)
     return _call_builder(build_facts, args)
 
 
 def _build_wordings(args: argparse.Namespace) -> Iterator[str]:
     from factsweep.pipeline.building.wordings import build_wordings
 
-    args.model = _any_model(args)
+    args.model = _model(args, is_loaded_here=True)
     if args.model is None:
         raise InputError("--model is missing; name a model, and --endpoint where it is asked.")
     return _call_builder(build_wordings, args)
-
-
-def _any_model(args: argparse.Namespace) -> "Model | None":
-    """The model at an endpoint, or one that is loaded here; None if none is given."""
-    from factsweep.pipeline.decoding.engine import build_prompter
-
-    if args.endpoint and not args.model:
-        raise InputError(
-            "--endpoint needs --model, the name of the model that is asked there; give it."
-        )
-    return _model(args, build_prompter)
 
 
 def _build_myriadlama(args: argparse.Namespace) -> Iterator[str]:
@@ -217,21 +206,24 @@ def _build_myriadlama(args: argparse.Namespace) -> Iterator[str]:
     return _call_builder(build_myriadlama, args)
 
 
-def _model(
-    args: argparse.Namespace, local: "Callable[[str], AskAll] | None" = None
-) -> "Model | None":
+def _model(args: argparse.Namespace, *, is_loaded_here: bool = False) -> "Model | None":
     """The model that writes texts, at an endpoint or loaded here; None if none is given."""
     from factsweep.operators.engines.endpoint.openai_client import OpenAIChat, key
     from factsweep.pipeline.building.paraphraser import Model, ask_at_once
 
+    if args.endpoint and not args.model:
+        raise InputError(
+            "--endpoint needs --model, the name of the model that is asked there; give it."
+        )
     for name in ("n", "rounds"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} {getattr(args, name)}; it must be at least 1.")
     if args.endpoint:
-        chat = OpenAIChat(args.endpoint, args.model, key())
-        ask_all: AskAll = partial(ask_at_once, chat)
-    elif args.model and local:
-        ask_all = local(args.model)
+        ask_all: AskAll = partial(ask_at_once, OpenAIChat(args.endpoint, args.model, key()))
+    elif args.model and is_loaded_here:
+        from factsweep.pipeline.decoding.engine import build_prompter
+
+        ask_all = build_prompter(args.model)
     else:
         return None
     return Model(args.model, ask_all, args.n, args.rounds)

@@ -5,7 +5,6 @@ import errno
 import os
 import sys
 import textwrap
-import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(f"{reason(error)}; the next run resumes from what is published.", error)
         return StoppedError.exit_code
     except Exception:  # a bug; its traceback may quote arguments of a library
-        print(secrets.hidden(traceback.format_exc()), file=sys.stderr)
+        print(secrets.hidden_traceback(), file=sys.stderr)
         return 1
 
 

@@ -158,7 +158,8 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
     names = {*columns, *guess_columns(columns, (*_COLUMNS, "template")).values()}
     is_facts = is_too_wide or {*_COLUMNS} <= names
     has_questions = is_questions(columns) and not (is_facts and "template" in names)
-    if "benchmark" not in value_by_key and not (is_facts or has_questions or _is_text_table(path)):
+    is_text_table = table_files.kind(path) in (".csv", ".tsv", ".txt")
+    if "benchmark" not in value_by_key and not (is_facts or has_questions or is_text_table):
         return list(overrides)
     other_overrides = [text for text in overrides if not re.match(r"benchmark(\.path)?=", text)]
     name = value_by_key.get("benchmark.name", quote(table_files.title(path)))
@@ -168,11 +169,6 @@ def _with_own_facts(overrides: Sequence[str]) -> list[str]:
         "benchmark.name": name,
     }
     return [*other_overrides, *(f"{key}={text}" for key, text in facts_by_key.items())]
-
-
-def _is_text_table(path: Path) -> bool:
-    """Whether a file is CSV or TSV, by its suffix."""
-    return table_files.kind(path) in (".csv", ".tsv", ".txt")
 
 
 def _read_column_names(path: Path) -> list[str]:

@@ -70,15 +70,12 @@ def of_node(run: Run) -> Iterator[Finding]:
     if run.model.source == "hub":
         yield _check_cache(run, offline=any(is_offline))
     # The normaliser of answers; spaCy's tables are read, as by matching.
-    versions, pipeline = run.method.measure.versions, run.matching.pipeline
-    yield _try_check(
-        "words",
-        lambda: (
-            ", ".join(f"{name} {text[:12]}" for name, text in versions(pipeline).items())
-            or "as they are"
-        ),
-        pipeline,
-    )
+    yield _try_check("words", lambda: _describe_normaliser(run), run.matching.pipeline)
+
+
+def _describe_normaliser(run: Run) -> str:
+    versions = run.method.measure.versions(run.matching.pipeline)
+    return ", ".join(f"{name} {text[:12]}" for name, text in versions.items()) or "as they are"
 
 
 def _describe_weights(run: Run, is_offline: list[bool]) -> str:

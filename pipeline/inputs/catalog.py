@@ -361,18 +361,22 @@ def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
 
 def fetched_commit(entry: Entry, sha256: str | None) -> str | None:
     """The commit that files of this checksum were fetched at; null if it was not recorded."""
-    file = _folder_of(entry) / "fetched.json"
-    record = json.loads(file.read_bytes()) if file.is_file() else {}
+    record = _read_fetched(entry)
     return record.get("commit") if record.get("checksum") == sha256 else None
+
+
+def _read_fetched(entry: Entry) -> dict[str, Any]:
+    """The record of the download of a data set; empty: it was not downloaded."""
+    file = _folder_of(entry) / "fetched.json"
+    return dict(json.loads(file.read_bytes())) if file.is_file() else {}
 
 
 def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     """The differences between a data set and its entry, one line each."""
     paths = files(entry, path)
     expected, actual = entry.checksum, checksum(paths)
-    record = _folder_of(entry) / "fetched.json"
-    if expected is None and path is None and record.is_file():
-        expected = json.loads(record.read_bytes()).get("checksum")
+    if expected is None and path is None:
+        expected = _read_fetched(entry).get("checksum")
     if expected not in (None, actual):
         yield f"checksum: expected {expected}, found {actual}"
     reader = READERS[entry.reader]

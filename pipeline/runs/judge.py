@@ -10,9 +10,10 @@ not asked again, whichever run gave it; only new ones make a new table.
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -43,8 +44,7 @@ _TEXTS = schema("relation_id text, judged_id text, judged_text text")
 _TEMPLATE = "model.chat_template"
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """A run with its judges, and a sentence on the verdicts of this one."""
 
     run: Run

@@ -29,6 +29,7 @@ from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import run_files
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.stages.step import SingleProcess, Step
+from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.lease import Lease, Writer
 from factsweep.pipeline.storage.object_store import REFUSED
 
@@ -220,19 +221,23 @@ class _Graph:
             return []
         inputs = {source.artifact.folder: source for step in steps for source in step.after}
         prompts = [] if ready else list(map(self.future, inputs.values()))
-        remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
+        artifacts = [step.artifact for step in steps]
         args = (self._plan, tally, self._leases, ready, *prompts)
-        future = remote(_count_refused_requests).remote(self._report, decode_all, *args)
-        self._futures.update(dict.fromkeys((step.artifact.folder for step in steps), future))
-        return [future]
+        return [self._start_beside_driver(artifacts, decode_all, *args)]
 
     def measure_when_answered(self, branches: Sequence[Branch], answered: list[Any]) -> None:
         """Start one task on the driver's node that measures each setting when it is answered."""
+        artifacts = [artifact for b in branches for artifact in (b.matched, b.metrics)]
+        self._start_beside_driver(artifacts, measure, branches, self._leases, answered)
+
+    def _start_beside_driver(
+        self, artifacts: Sequence[Artifact], function: Callable[..., None], *args: Any
+    ) -> Any:
+        """Start a task that makes some artifacts, on the driver's node; returns its future."""
         remote = ray.remote(num_cpus=0, scheduling_strategy=beside_driver())
-        args = (branches, self._leases, answered)
-        future = remote(_count_refused_requests).remote(self._report, measure, *args)
-        artifacts = (artifact for b in branches for artifact in (b.matched, b.metrics))
-        self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
+        future = remote(_count_refused_requests).remote(self._report, function, *args)
+        self._futures |= {artifact.folder: future for artifact in artifacts}
+        return future
 
 
 def measure(

@@ -223,9 +223,8 @@ class GivenAnswers:
     def _read_answers(self) -> pl.DataFrame:
         """The answers by prompt_id, with the columns that they have of their table."""
         self.check()
-        read = {PREFER: self._read_preferences, SCORE: self._read_scores}.get(
-            self.ability, self._read_texts
-        )
+        readers = {PREFER: self._read_preferences, SCORE: self._read_scores}
+        read = readers.get(self.ability, self._read_texts)
         # Columns are read lazily: damage further on is found only here.
         with input_errors(str(self.path), "check its rows and their quotation marks"):
             answers = read(self._scan_rows())
