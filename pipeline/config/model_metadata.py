@@ -333,7 +333,6 @@ def _load_json(path: Path | None, fix: str) -> dict[str, Any]:
 
 
 def _find_file(source: _Source, name: str) -> Path | None:
-    """A file of the model; None if it has none of that name."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -484,7 +483,6 @@ def bits(quantisation: Mapping[str, Any]) -> int | None:
 
 
 def _join_formats(quantisation: Mapping[str, Any]) -> str:
-    """The names of the formats of layers, in small letters."""
     names = [quantisation.get(name) for name in ("quant_method", "format", "quant_algo")]
     layers = (quantisation.get("quantized_layers") or {}).values()
     return " ".join(map(str, (*names, *(layer.get("quant_algo") for layer in layers)))).lower()

@@ -57,7 +57,6 @@ class OpenShard:
         self.killed_nobody = not self._trial.begun and not self._trial.queue
 
     def _read_state(self) -> None:
-        """Read its state with concurrent requests to the store."""
         work, store = self.work, self.work.artifact.store
         self.is_published, chunks, self._refused, self._trial = store.at_once(
             partial(remaining_prompts.is_published, work),

@@ -81,7 +81,6 @@ def find_own_log() -> Path:
 
 
 def _last_lines(path: Path) -> list[str]:
-    """The last lines of a file that are not blank; empty if there is no file."""
     if not path.is_file():
         return []
     with path.open("rb") as file:

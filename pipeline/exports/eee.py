@@ -103,7 +103,6 @@ class EvaluationRecord:
         }
 
     def _describe_results(self) -> Iterator[dict[str, Any]]:
-        """The numbers that are defined, in the order of the table."""
         metrics = self.exported.metrics.drop_nulls("value")
         branches = self.exported.results.branches
         generation_by_setting = {branch.setting: self._generation(branch) for branch in branches}
@@ -167,7 +166,6 @@ class EvaluationRecord:
         return {"score": row["value"], "details": counts, "uncertainty": uncertainty}
 
     def _generation(self, branch: PastBranch) -> dict[str, Any]:
-        """How a setting was asked and decoded; its first prompt stands for the others."""
         sampling = self.exported.sampling(branch)
         arguments = {name: sampling[name] for name in ("temperature", "top_p") if name in sampling}
         if "max_tokens" in sampling:
@@ -261,7 +259,6 @@ def _describe_answer(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result_id(row: Mapping[str, Any]) -> str:
-    """The id of a number in its record: setting, variant, slice and metric."""
     parts = (row[name] for name in ("setting", "variant", "slice", "metric"))
     return "/".join(filter(None, parts))
 

@@ -133,7 +133,6 @@ class InspectLog:
         return {"name": "factsweep", "steps": steps, "config": self._generate_config}
 
     def _describe_results(self, n_samples: int) -> dict[str, Any]:
-        """The numbers of the setting: those over everything as metrics, slices as metadata."""
         rows = self.exported.metrics_of(self.branch).drop_nulls("value")
         metrics = {}
         for row in rows.filter(pl.col("slice").is_null()).iter_rows(named=True):

@@ -160,13 +160,11 @@ def mapping(entry: Entry) -> dict[str, dict[str, str]]:
 
 
 def _name_files(entry: Entry, folder: Path) -> list[Path]:
-    """The files of other names."""
     patterns = {source["file"] for source in mapping(entry).values() if "file" in source}
     return sorted({path for p in patterns for path in _match_files(folder, p) if path.is_file()})
 
 
 def _match_files(folder: Path, pattern: str) -> list[Path]:
-    """The file of that name, or the paths that the pattern fits."""
     path = folder / pattern
     return [path] if path.is_file() else list(folder.glob(pattern))
 

@@ -174,7 +174,6 @@ def _unreadable_error(path: Path, error: OSError) -> InputError:
 
 
 def _read_cached_digest(path: Path) -> str | None:
-    """The cached digest of a file that has not changed since; null: there is none."""
     state = _read_state(path)
     if state.size < _KEPT_FROM:
         return None

@@ -92,7 +92,6 @@ def texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def _name_by_last_parts(paths: Sequence[Path]) -> dict[str, Path]:
-    """The files by their last two path parts; an InputError if two have the same."""
     path_by_name: dict[str, Path] = {}
     for path in paths:
         first = path_by_name.setdefault(f"{path.parent.name}/{path.name}", path)
@@ -185,7 +184,6 @@ def _read_rows(path: Path, texts: Collection[str], *, as_written: bool) -> pl.La
 
 
 def _read_delimited(path: Path, table: str) -> pl.DataFrame:
-    """The rows of CSV or TSV; the header shows which character separates the values."""
     table_files.check_lines(table, str(path))
     header, _, below = table.partition("\n")
     if separator_line := table_files.SEPARATOR_LINE.fullmatch(header):

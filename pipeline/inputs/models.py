@@ -136,7 +136,6 @@ def _resolve_absent(model: Model) -> Weights:
 
 
 def _stand_in_model() -> Model:
-    """The model whose tokenizer stands in: it is installed with factsweep."""
     from factsweep.pipeline.config.settings import load  # loads Hydra, which engines do without
 
     return resolve_dtype(load(["model=smollm2-135m"]).model, "cpu")
@@ -397,11 +396,7 @@ _A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 def _adapter_content(adapter: str) -> str:
-    """The digest of the adapter's two files: its configuration and its weights.
-
-    Raises:
-        InputError: there is no such adapter, or it is none of LoRA's.
-    """
+    """The digest of the adapter's two files: its configuration and its weights."""
     place = adapter_folder(adapter)
     with input_errors(f"{place / _CONFIG}", "repair it, or save the adapter again"):
         config: dict[str, Any] = dict(json.loads((place / _CONFIG).read_bytes()))

@@ -175,7 +175,6 @@ def pair_branches(first: PastBranch, second: PastBranch, *, anyway: bool) -> Pai
 
 
 def _recipe_differences(first: PastBranch, second: PastBranch) -> Iterator[str]:
-    """The differences apart from the model: facts, prompts, decoding, matching."""
     stages = ["facts", "prompts"]
     if first.method == second.method:
         stages += [first.benchmark_method.ask.ability.answers, "matched"]

@@ -141,7 +141,6 @@ def estimate_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFra
 
 
 def _match_answers(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> pl.DataFrame:
-    """The matched answers to the prompts of a budget, in the prompts' order."""
     method = run.benchmark.method
     inputs = branch.facts, branch.prompts, branch.answers
     match = Match(method, *inputs, (), None, run.matching, branch.weights, n_sampled=0)

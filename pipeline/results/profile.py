@@ -111,11 +111,7 @@ def report_profile(groups: Sequence[Sequence[str]], results: str, out: str) -> I
 
 
 def _load_branches(names: Sequence[str], results: str) -> dict[str, PastBranch]:
-    """The settings of a group's runs, by label.
-
-    Raises:
-        InputError: there is no such run, one is named twice, or they are of two models.
-    """
+    """The settings of a group's runs, by label."""
     branches = dict[str, PastBranch]()
     for name in names:
         by_title = compare.setting_of(name, results)
@@ -168,11 +164,7 @@ def _list_asked_pairs(branch: PastBranch) -> pl.DataFrame:
 def _read_run(
     label: str, branch: PastBranch, first: PastBranch, first_pairs: pl.DataFrame
 ) -> ProfiledRun:
-    """A run's evidence on the facts that the first run asks about (`first_pairs`).
-
-    Raises:
-        InputError: none is a fact of both.
-    """
+    """A run's evidence on the facts that the first run asks about (`first_pairs`)."""
     pairs = _list_asked_pairs(branch)
     joined, is_reverse = profiles.join_facts(first_pairs, pairs)
     if joined.is_empty():

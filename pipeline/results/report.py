@@ -297,7 +297,6 @@ def report(
 
 
 def _write_estimates(names: Sequence[str], results: str, out: str) -> dict[str, str]:
-    """Write the estimates of runs together, in a folder without full numbers."""
     rows = pl.concat(estimates.read(results, name).estimates for name in names)
     report = Report({_ESTIMATES: estimates_table(rows, whose=True)})
     write_report(Store(below(out, _ESTIMATES)), report)
@@ -347,7 +346,6 @@ def _split_by_facts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
 
 
 def _digest_facts(facts: Facts) -> str:
-    """The SHA-256 of the facts and their words, independent of file, reader and method."""
     keys = {"relations": "relation_id", "templates": "template_id", "pairs": "pair_id"}
     tables = [getattr(facts, table).sort(key) for table, key in keys.items()]
     tables += [table for _, table in sorted(facts.extra_tables.items())]

@@ -160,7 +160,6 @@ def _ask_and_estimate(
 
 
 def _ask_missing(plan: Plan, sentences: Sequence[str]) -> None:
-    """Ask the missing prompts, and warn where a budget is too small."""
     if not is_answered(plan):
         run_files.log_start(plan, sentences)
         if plan.run.answers is None:

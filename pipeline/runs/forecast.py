@@ -325,7 +325,6 @@ def _describe_setting(figures: Forecast) -> Iterator[str]:
 
 
 def _describe_price(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
-    """The price of a server: for the prompts as counted, and for the longest possible answers."""
     run, model = plan.run, plan.run.model
     if run.engine.name != "endpoint":
         return
@@ -392,7 +391,6 @@ def _requests_left(
 
 
 def _describe_costs(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
-    """The work left by stage, and its predicted costs."""
     work = work_left(plan, forecasts)
     if work.is_empty():
         yield "time            nothing is left to do"

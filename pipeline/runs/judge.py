@@ -176,7 +176,6 @@ def _find_runs(
 
 
 def _format_table(texts: pl.DataFrame, words: Sequence[str]) -> bytes:
-    """The answers to judge as a table of questions, whose answers are the words of the judge."""
     answers = pl.lit(words, pl.List(pl.String))
     names = {"id": "judged_id", "relation": "relation_id", "question": "judged_text"}
     return texts.select(**names, answers=answers).write_ndjson().encode()
@@ -200,11 +199,7 @@ def _load_judge_over(
 
 
 def _ask_judge(run: Run) -> str:
-    """Have the judge answer, and return the folder of its metrics.
-
-    Raises:
-        InputError: it cannot be asked, or costs too much; the replies so far are kept.
-    """
+    """Have the judge answer, and return the folder of its metrics."""
     try:
         measure_run(run, compute)
     except (DecodingError, CostLimitError, UnavailableError) as error:
@@ -213,11 +208,7 @@ def _ask_judge(run: Run) -> str:
 
 
 def _measure_judged(run: Run) -> None:
-    """Write the results of a run from its present answers.
-
-    Raises:
-        InputError: this version would ask for other answers.
-    """
+    """Write the results of a run from its present answers."""
     plan = build_plan(run)
     for artifact in plan.outputs:
         if not artifact.is_complete():

@@ -99,7 +99,6 @@ def _check_setting(plan: Plan, branch: Branch, facts: Facts) -> None:
 
 
 def _first_pairs(facts: Facts, n: int) -> Facts:
-    """The first pairs of each relation, and of each split of it."""
     groups = [name for name in ("relation_id", "split") if name in facts.pairs.columns]
     pairs = facts.pairs.filter(pl.int_range(pl.len()).over(groups) < n)
     extra_tables = select_extra_tables(facts, facts.relations, pairs)

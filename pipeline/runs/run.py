@@ -248,7 +248,6 @@ def _describe_reasons(artifacts: Sequence[Artifact]) -> str:
 
 
 def _check_order(settings: Run, metrics: pl.DataFrame) -> None:
-    """Refuse scores that depend on the order of requests."""
     difference = metrics.filter(metric="permutation_difference")["value"].max()
     limit = settings.decoding.max_permutation_difference
     if isinstance(difference, float) and difference > limit:

@@ -86,7 +86,6 @@ class AskAboutAnswer(Task):
             yield from self._ask_replies(texts, answers, engine, tokenizer)
 
     def _question(self, text: str, answer: Answer) -> str:
-        """The text of a prompt, its answer and the question; of a chat, its turns."""
         answer_text = answer.completions[0].text
         if not self.greedy.chat_template:
             return f"{text}{answer_text}\n{self.asking}"
@@ -103,7 +102,6 @@ class AskAboutAnswer(Task):
         raise NotImplementedError
 
     def _build_room_error(self, answer: Answer, n_tokens: int, n_written: int) -> AnswerRow:
-        """The error of a question that leaves no room for its reply."""
         detail = f"{n_tokens} tokens, room for {self.most_tokens - n_written}"
         counts = count_answer(answer)
         tokens = (int(counts["prompt_tokens"]), int(counts["output_tokens"]))

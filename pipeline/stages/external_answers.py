@@ -128,7 +128,6 @@ class GivenAnswers:
             yield shard, self._treat_texts(shard, rows) if self.ability == GENERATE else rows
 
     def _treat_texts(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """The texts of a shard, treated like those of our engines."""
         as_turns = getattr(self.setting, "as_", None) == "turns"
         prompts = with_text(self.prompts, "prompts", shard)["text"]
         readings = [
@@ -193,7 +192,6 @@ class GivenAnswers:
             )
 
     def _scan_rows(self) -> pl.LazyFrame:
-        """The rows of the file, with the columns that are meant."""
         texts = ("prompt_id", _ASKED, "text", "candidate_id", "entity_id", "setting", "label")
         rows = self.batch.rows.lazy() if self.batch else files.scan([self.path], texts=texts)
         names = rows.collect_schema().names()
@@ -209,7 +207,6 @@ class GivenAnswers:
         return columns if self.setting.name in PROMPT_TYPES else {**columns, "setting": "text"}
 
     def _check_asked(self, rows: pl.LazyFrame) -> None:
-        """Refuse answers to other prompts."""
         if _ASKED not in rows.collect_schema():
             return
         expected, value = asked_name(self.setting, self.prompts), pl.col(_ASKED).cast(pl.String)
@@ -221,7 +218,6 @@ class GivenAnswers:
             )
 
     def _read_answers(self) -> pl.DataFrame:
-        """The answers by prompt_id, with the columns that they have of their table."""
         self.check()
         readers = {PREFER: self._read_preferences, SCORE: self._read_scores}
         read = readers.get(self.ability, self._read_texts)

@@ -255,13 +255,7 @@ class ObjectStore:
         return None
 
     def _send(self, request: Callable[["Opened"], T], *, in_bulk: bool = False) -> T:
-        """Send a request, and retry it after transient errors.
-
-        Raises:
-            FileNotFoundError: there is no such file, or no such bucket to list.
-            ConnectionError: there were transient errors in all attempts.
-            OSError: it failed otherwise.
-        """
+        """Send a request, and retry it after transient errors."""
         from obstore.exceptions import AlreadyExistsError, BaseError
 
         def store() -> "Opened":
@@ -311,7 +305,6 @@ def pauses_s() -> Iterator[float]:
 
 
 def _parse_query(url: SplitResult, names: Sequence[str]) -> dict[str, str]:
-    """The options of a URL; unknown ones are refused."""
     options = {name: values[-1] for name, values in parse_qs(url.query).items()}
     if unknown := sorted(options.keys() - set(names)):
         place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
@@ -355,7 +348,6 @@ def _open_store(
 
 @cache
 def _open_memory(_name: str) -> "Opened":
-    """A store of this process alone."""
     from obstore.store import MemoryStore
 
     return MemoryStore()
