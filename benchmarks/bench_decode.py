@@ -126,7 +126,7 @@ def main() -> None:
                     measure("pipeline", through_pipeline, job)
                     measure("vLLM, ids", through_vllm, job)
                     measure("vLLM, texts", through_vllm, job, False)
-                    with patch.dict(os.environ, hardware.variables(job)):
+                    with patch.dict(os.environ, hardware.worker_variables(job)):
                         measure("vLLM, ids, env", through_vllm, job)
                 _print_table(rates, against="vLLM, ids")
             return
@@ -167,7 +167,7 @@ def save_tiny(folder: Path) -> Path:
 
 def _rows() -> pl.DataFrame:
     """Rows in MyriadLAMA's format: one relation, with the places that other relations are about."""
-    rows = rows_from_facts(catalog.read(catalog.entry("myriadlama-mini")))
+    rows = rows_from_facts(catalog.read_facts(catalog.entry("myriadlama-mini")))
     of_templates = ("rel_uri", "template", "is_manual")
     templates = rows.filter(rel_uri=RELATION).select(of_templates).unique(maintain_order=True)
     places = rows.filter(pl.col("rel_uri").is_in(OF_PLACES))
@@ -214,7 +214,7 @@ def through_pipeline(job: Run) -> Rate:
 
 def through_vllm(job: Run, as_ids: bool = True) -> Rate:
     """All prompts of the run in their order, in one call: as token ids, or as texts."""
-    os.environ.update(hardware.variables(job))
+    os.environ.update(hardware.worker_variables(job))
     from vllm import LLM, SamplingParams
 
     llm = LLM(**_engine_options(job))
@@ -275,7 +275,7 @@ def through_lm_eval(job: Run, folder: Path, python: str) -> Rate | None:
     options = _engine_options(job)
     options["pretrained"] = options.pop("model")
     (folder / "options.json").write_text(json.dumps(options))
-    variables = {**os.environ, **hardware.variables(job), "HF_HOME": str(folder / "hf")}
+    variables = {**os.environ, **hardware.worker_variables(job), "HF_HOME": str(folder / "hf")}
     script = Path(__file__).with_name("_lm_eval.py")
     process = subprocess.run(
         [python, str(script), str(folder)],

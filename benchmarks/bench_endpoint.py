@@ -130,7 +130,7 @@ def server(local_job: Run) -> Iterator[str]:
         *("--disable-uvicorn-access-log", "--disable-log-stats"),
     ]
     with tempfile.TemporaryFile() as log:
-        variables = {**os.environ, **hardware.variables(local_job)}
+        variables = {**os.environ, **hardware.worker_variables(local_job)}
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env=variables, start_new_session=True
         )

@@ -46,7 +46,7 @@ def main() -> None:
 
 def measure(job: Run, rounds: int, n_prompts: int) -> None:
     """Answer the prompts in turns, and print the cost."""
-    os.environ.update(hardware.variables(job))
+    os.environ.update(hardware.worker_variables(job))
     plan = build_plan(job)
     texts = pl.concat(iterate_prompts(job))["prompt"].unique(maintain_order=True)
     ids = encode(models.tokenizer(plan.weights), texts.head(n_prompts).to_list())

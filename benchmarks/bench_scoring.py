@@ -89,7 +89,7 @@ def _per_s(rates: Sequence[Rate]) -> float:
 
 def through_vllm(job: Job) -> Rate:
     """vLLM, as the pipeline starts it."""
-    os.environ.update(hardware.variables(settings.load(MODEL)))
+    os.environ.update(hardware.worker_variables(settings.load(MODEL)))
     from factsweep.operators.engines.protocol import Start
     from factsweep.operators.engines.vllm import VllmEngine
 

@@ -232,7 +232,7 @@ def _requests(tokenizer: Any, job: Job) -> Iterable[PreferRequest]:
 
 def _names(n: int) -> list[Name]:
     """The labels of the first entities of the knowledge base that ships with the project."""
-    base = catalog.read(catalog.entry("distractors-mini")).knowledge_base
+    base = catalog.read_facts(catalog.entry("distractors-mini")).knowledge_base
     assert base is not None
     rows = base.entities.head(n).select("entity_id", "labels").explode("labels")
     return [Name(*row) for row in rows.unique(maintain_order=True).iter_rows()]
@@ -254,7 +254,7 @@ def _model() -> Any:
 
 
 def _vllm() -> Any:
-    os.environ.update(hardware.variables(settings.load(MODEL)))
+    os.environ.update(hardware.worker_variables(settings.load(MODEL)))
     from factsweep.operators.engines.protocol import Start
     from factsweep.operators.engines.vllm import VllmEngine
 

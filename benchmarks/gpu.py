@@ -148,7 +148,7 @@ class Bench:
 
 def set_environment(run: Run) -> None:
     """Set the environment that the pipeline gives an engine; of its log only errors are shown."""
-    os.environ.update(hardware.variables(run) | {"VLLM_LOGGING_LEVEL": "ERROR"})
+    os.environ.update(hardware.worker_variables(run) | {"VLLM_LOGGING_LEVEL": "ERROR"})
 
 
 def load_engine(run: Run) -> Any:

@@ -159,13 +159,13 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def mini() -> Facts:
     """The facts of myriadlama-mini."""
-    return catalog.read(catalog.entry("myriadlama-mini"))
+    return catalog.read_facts(catalog.entry("myriadlama-mini"))
 
 
 @pytest.fixture(scope="session")
 def distractors_mini() -> Facts:
     """The facts of distractors-mini, each with one object, and its knowledge base."""
-    return sliced(catalog.read(catalog.entry("distractors-mini")), Slice())
+    return sliced(catalog.read_facts(catalog.entry("distractors-mini")), Slice())
 
 
 @pytest.fixture(scope="session")

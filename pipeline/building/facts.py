@@ -278,7 +278,7 @@ def read_table(
         InputError: a needed column or all rows are missing; a popularity that is no number, or
             other names that are no list.
     """
-    facts = files.rows(path, as_written=True)
+    facts = files.read_rows(path, as_written=True)
     columns = facts.columns
     name_by_column = guess_columns(columns, (*NEEDED, *_MORE))
     facts = facts.rename(name_by_column)

@@ -13,7 +13,7 @@ from factsweep.pipeline.building.set_folder import (
     describe_set,
     publish,
 )
-from factsweep.pipeline.inputs.files import check_file, rows
+from factsweep.pipeline.inputs.files import check_file, read_rows
 from factsweep.pipeline.machine.text_files import text
 
 
@@ -40,8 +40,8 @@ def build_kamel(
     check_new(out)
     check_file(questions)
     built = kamel.build(
-        rows(triples),
-        rows(labels),
+        read_rows(triples),
+        read_rows(labels),
         questions_of(str(questions), text(questions)),
         seed=seed,
         sizes=Sizes(*sizes),

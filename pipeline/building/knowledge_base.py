@@ -31,7 +31,7 @@ from factsweep.operators.datasets.knowledge_base import (
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.building.set_folder import check_new, describe_set, publish
 from factsweep.pipeline.inputs import catalog, digests
-from factsweep.pipeline.inputs.files import check_file, labels, open_lines, rows
+from factsweep.pipeline.inputs.files import check_file, read_labels, open_lines, read_rows
 from factsweep.pipeline.machine.logs import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
@@ -68,7 +68,7 @@ def build_from_facts(
     check_new(out)
     parts = []
     for name, _, path in (entry.partition("=") for entry in data):
-        set_facts = catalog.read(catalog.entry(name), path or None)
+        set_facts = catalog.read_facts(catalog.entry(name), path or None)
         parts.append(set_facts.knowledge_base or knowledge_base(set_facts))
     parts += map(_read_fact_table, facts)
     if not parts:
@@ -76,7 +76,7 @@ def build_from_facts(
     names = pl.concat([part.entities.select("entity_id", "labels") for part in parts])
     triples = pl.concat([part.triples for part in parts]).unique(maintain_order=True)
     if aliases is not None:
-        names = pl.concat([names, labels(aliases).join(names, on="entity_id", how="semi")])
+        names = pl.concat([names, read_labels(aliases).join(names, on="entity_id", how="semi")])
     base = check_knowledge_base(from_names(names, triples))
     files = {f"{table}.parquet": parquet(getattr(base, table)) for table in TABLES}
     n_rows = {table: getattr(base, table).height for table in TABLES}
@@ -136,7 +136,7 @@ def _card_fields(n_rows: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _read_fact_table(path: Path) -> KnowledgeBase:
-    table, texts = rows(path), list[pl.Expr]()
+    table, texts = read_rows(path), list[pl.Expr]()
     for ours, names in _FACTS.items():
         theirs = next((name for name in names if name in table.columns), None)
         if theirs is None:

@@ -27,8 +27,8 @@ from factsweep.pipeline.building.set_folder import (
     fields_of_rows,
     publish,
 )
-from factsweep.pipeline.inputs.files import labels as entity_names
-from factsweep.pipeline.inputs.files import rows, table, texts_by_relation
+from factsweep.pipeline.inputs.files import read_labels as entity_names
+from factsweep.pipeline.inputs.files import read_rows, read_table, texts_by_relation
 from factsweep.pipeline.storage.tables import parquet
 
 _SHEET = "review.csv"
@@ -87,10 +87,10 @@ def build_myriadlama(
 
 def _read_builder(facts: Path, labels: Path, knowledge: Path | None) -> Callable[..., BuiltSet]:
     """The function that builds a set of manual templates, with facts and names from files."""
-    triples, further_triples = table(facts, FACTS), FACTS.to_frame()
+    triples, further_triples = read_table(facts, FACTS), FACTS.to_frame()
     if knowledge is not None:  # of a large table no more than is needed
         subjects = {name: triples[name] for name in ("subject_id", "relation_id")}
-        further_triples = table(knowledge, FACTS, subjects)
+        further_triples = read_table(knowledge, FACTS, subjects)
     ids = pl.concat(part[column] for part in (triples, further_triples) for column in FACTS)
     names = entity_names(labels, {"entity_id": ids.unique()})
     is_relation = pl.col("entity_id").is_in(triples["relation_id"].implode())
@@ -116,7 +116,7 @@ def _collect_paraphrases(
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None, str]:
     """The paraphrases of the set, their review sheet, and a line on both."""
     if sheet_path is not None:
-        sheet = rows(sheet_path)
+        sheet = read_rows(sheet_path)
         accepted = accepted_paraphrases(sheet)
         sizes = f"{accepted.height:,} kept of the {sheet.height:,} in {sheet_path}"
         return accepted, sheet, f"paraphrases: {sizes}"

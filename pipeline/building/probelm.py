@@ -30,7 +30,7 @@ from factsweep.pipeline.building.set_folder import (
     publish,
 )
 from factsweep.pipeline.inputs import files
-from factsweep.pipeline.inputs.files import rows, table
+from factsweep.pipeline.inputs.files import read_rows, read_table
 
 _RELATIONS = schema("relation_id text, relation text, statement text, question text, asked text")
 _SLOTS = ("<subject>", "<object>")
@@ -68,9 +68,9 @@ def build_probelm(
         raise InputError(f"--max-similarity {max_similarity}; it must be from 0 to 1.")
     whitelist = _read_relations(relations)
     built = probelm.build(
-        table(before, TRIPLES),
-        table(after, TRIPLES),
-        files.labels(labels),
+        read_table(before, TRIPLES),
+        read_table(after, TRIPLES),
+        files.read_labels(labels),
         whitelist,
         max_similarity=max_similarity,
         seed=seed,
@@ -100,9 +100,9 @@ def build_probelm(
 
 
 def _read_relations(path: Path) -> Mapping[str, Relation]:
-    source_rows = rows(path)
+    source_rows = read_rows(path)
     limits = source_rows["max_answers"] if "max_answers" in source_rows.columns else pl.lit(None)
-    relations = table(path, _RELATIONS).with_row_index("row")
+    relations = read_table(path, _RELATIONS).with_row_index("row")
     relations = relations.with_columns(pl.col("asked").str.strip_chars("<>"), given=limits)
     is_list = relations.schema["given"].is_nested()  # as JSONL may have it
     number = pl.lit(None) if is_list else pl.col("given")

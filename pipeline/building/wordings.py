@@ -85,12 +85,12 @@ def build_wordings(
 
 def _read_tables(path: Path) -> dict[str, pl.DataFrame]:
     name, place = (OWN_QUESTIONS, str(path)) if path.exists() else (str(path), None)
-    if place is None and name not in catalog.names():
+    if place is None and name not in catalog.list_names():
         raise InputError(f"{path} is no file, no folder and no set of the catalog; correct it.")
     entry = catalog.entry(name)
     if entry.reader != OWN_QUESTIONS:
         raise InputError(f"{name} is no set of questions; wordings are of questions only.")
-    return dict(catalog.content_of(entry, catalog.files(entry, place)))
+    return dict(catalog.content_of(entry, catalog.list_files(entry, place)))
 
 
 def _ask_for_wordings(

@@ -143,7 +143,7 @@ def check_build(run: Run) -> None:
         )
 
 
-def variables(run: Run, *, offline: bool = False) -> dict[str, str]:
+def worker_variables(run: Run, *, offline: bool = False) -> dict[str, str]:
     """The environment variables of the workers; `offline`: they must not ask the hub."""
     model, n_parts = run.model, run.model.tensor_parallel
     variables = run.engine.switches(os.environ) | _QUIET

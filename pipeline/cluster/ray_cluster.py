@@ -22,7 +22,7 @@ from factsweep.pipeline.cluster.hardware import (
     check_weights,
     gpus_per_engine,
     sets_of_gpus,
-    variables,
+    worker_variables,
 )
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.machine.logs import LOG, note
@@ -70,7 +70,7 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     # Ray would print a page per dead engine; `decoding/progress_counter.py` prints one sentence.
     worker.print_to_stdstream = lambda *_, **__: None
-    environment = variables(run, offline=offline)
+    environment = worker_variables(run, offline=offline)
     with nullcontext() if run.cluster.address else _own_folder() as folder:
         try:
             _connect(run, environment, folder)
@@ -291,7 +291,7 @@ def gpus_by_node() -> list[int]:
     return [int(node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
-def room(run: Run) -> str:
+def describe_room(run: Run) -> str:
     """The resources that the pool needs, and those of the cluster, for messages."""
     import ray
 
@@ -304,7 +304,7 @@ def room(run: Run) -> str:
     )
 
 
-def host(node_id: str) -> str:
+def host_name(node_id: str) -> str:
     """The host name of a node of Ray."""
     import ray
 

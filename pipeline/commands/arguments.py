@@ -52,7 +52,7 @@ class Signature:
             return keys()
         return self.keys() if callable(self.keys) else self.keys
 
-    def fill(self, args: argparse.Namespace, verb: str) -> None:
+    def sort_arguments(self, args: argparse.Namespace, verb: str) -> None:
         """Sort the arguments: each word under its name, the rest, `overrides`.
 
         Raises:

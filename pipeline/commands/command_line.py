@@ -110,7 +110,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
         args.words = job_request.decode_overrides(args.words)
     if args.command.signature is not None:
-        args.command.signature.fill(args, args.command.verb)
+        args.command.signature.sort_arguments(args, args.command.verb)
     return args
 
 

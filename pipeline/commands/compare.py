@@ -215,7 +215,7 @@ def _print_profile(args: argparse.Namespace) -> int:
     # An option takes all words behind it, overrides, too.
     groups = [[word for word in group if not is_override(word)] for group in args.profile]
     args.words += [word for group in args.profile for word in group if is_override(word)]
-    args.command.signature.fill(args, args.command.verb)
+    args.command.signature.sort_arguments(args, args.command.verb)
     if args.runs or not all(groups):
         raise InputError("--profile takes the runs behind it, at least one: --profile A B C.")
     for name in (name for group in groups for name in group):

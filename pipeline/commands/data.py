@@ -70,16 +70,16 @@ def _catalog(args: argparse.Namespace) -> int:
     from factsweep.pipeline.machine.logs import note
 
     if args.action == "list":
-        for name in catalog.names():
+        for name in catalog.list_names():
             print(f"{name:20} {catalog.entry(name).description}")
         return 0
     if args.name is None:
-        raise InputError(f"catalog {args.action} needs a name: {', '.join(catalog.names())}.")
+        raise InputError(f"catalog {args.action} needs a name: {', '.join(catalog.list_names())}.")
     entry = catalog.entry(args.name)
     if args.action == "fetch":
         print(f"{entry.name}: fetched at commit {catalog.fetch(entry, note).commit}")
         return 0
-    problems = list(catalog.differences(entry, args.path))
+    problems = list(catalog.list_differences(entry, args.path))
     print("\n".join(problems) if problems else f"{entry.name}: as the catalog says")
     return 1 if problems else 0
 
@@ -184,7 +184,7 @@ def _prefetch_data(benchmark: "Benchmark", say: "Say") -> str:
     entry = catalog.entry_of_benchmark(benchmark)
     if benchmark.path is None and entry.source.kind == "hub":
         return _describe_fetched("data", catalog.fetch(entry, say))
-    files = catalog.files(entry, benchmark.path)
+    files = catalog.list_files(entry, benchmark.path)
     return f"data {entry.name}: {len(files)} files, on this machine: {files[0].parent}"
 
 

@@ -365,9 +365,9 @@ class MemoryNeed(NamedTuple):
 
 
 def bytes_per_number(setting: str, device: str, stored: Callable[[], str | None]) -> int:
-    """Bytes of a number in memory, with `auto` settled as for the run (`processor.best`)."""
+    """Bytes of a number in memory, with `auto` as `processor.choose_dtype` settles it."""
     if setting == processor.AUTO:
-        setting = processor.best(processor.device(device), stored)
+        setting = processor.choose_dtype(processor.device(device), stored)
     return 4 if setting == "float32" else 2
 
 

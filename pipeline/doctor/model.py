@@ -109,7 +109,7 @@ def _check_cache(run: Run, *, offline: bool = False) -> Finding:
 
 def _describe_data(run: Run) -> str:
     entry = catalog.entry_of_benchmark(run.benchmark)
-    files = catalog.files(entry, run.benchmark.path)
+    files = catalog.list_files(entry, run.benchmark.path)
     return f"{run.benchmark.data}: {count(len(files), 'file')}"
 
 

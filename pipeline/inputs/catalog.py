@@ -24,7 +24,7 @@ from factsweep.pipeline.config.recipe import build
 from factsweep.pipeline.config.run import Benchmark
 from factsweep.pipeline.inputs import digests, hub
 from factsweep.pipeline.inputs.files import checksum as checksum_of_table
-from factsweep.pipeline.inputs.files import content, labels
+from factsweep.pipeline.inputs.files import read_content, read_labels
 from factsweep.pipeline.inputs.hub import Repository
 from factsweep.pipeline.machine.text_files import unreadable
 
@@ -66,7 +66,7 @@ def entry_of_benchmark(benchmark: Benchmark) -> Entry:
     return replace(entry(benchmark.data, benchmark.language), separator=benchmark.separator)
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """The names of all entries: the shipped ones, and the user's own."""
     return list(folders.files("data_catalog"))
 
@@ -93,7 +93,7 @@ def entry(name: str, language: str = "en") -> Entry:
     return replace(entry, source=source)
 
 
-def files(entry: Entry, path: str | None = None) -> list[Path]:
+def list_files(entry: Entry, path: str | None = None) -> list[Path]:
     """The data files: those under `path`, of the catalog, or as they were fetched.
 
     A table that the set does not have is the catalog's own, where its reader has one.
@@ -111,7 +111,7 @@ def files(entry: Entry, path: str | None = None) -> list[Path]:
 def _list_own_files(entry: Entry, path: str | None) -> list[Path]:
     folder = Path(path) if path else _folder_of(entry)
     if folder.is_file():
-        return [folder, *(names for names in _name_files(entry, folder.parent) if names != folder)]
+        return [folder, *(path for path in _name_files(entry, folder.parent) if path != folder)]
 
     def is_data(file: Path) -> bool:
         """Not a record of a download, our own or one of the hub's client, nor a description."""
@@ -133,7 +133,7 @@ def _list_own_files(entry: Entry, path: str | None) -> list[Path]:
     return sorted(data | name_files)
 
 
-def mapping(entry: Entry) -> dict[str, dict[str, str]]:
+def map_columns(entry: Entry) -> dict[str, dict[str, str]]:
     """Columns that have another name in the files (`from`), or are in another file (`file`).
 
     Raises:
@@ -160,7 +160,7 @@ def mapping(entry: Entry) -> dict[str, dict[str, str]]:
 
 
 def _name_files(entry: Entry, folder: Path) -> list[Path]:
-    patterns = {source["file"] for source in mapping(entry).values() if "file" in source}
+    patterns = {source["file"] for source in map_columns(entry).values() if "file" in source}
     return sorted({path for p in patterns for path in _match_files(folder, p) if path.is_file()})
 
 
@@ -171,10 +171,10 @@ def _match_files(folder: Path, pattern: str) -> list[Path]:
 
 def content_of(entry: Entry, paths: list[Path]) -> Any:
     """The input of the entry's reader, with its columns renamed and other names joined."""
-    sources = mapping(entry)
+    sources = map_columns(entry)
     name_files = _name_files(entry, _common_folder(paths))
     data = [path for path in paths if path not in name_files]
-    rows = content(data, READERS[entry.reader].content)
+    rows = read_content(data, READERS[entry.reader].content)
     if isinstance(rows, pl.LazyFrame):
         if entry.separator:
             rows = layouts.split_cells(rows.collect(), entry.separator).lazy()
@@ -204,7 +204,7 @@ def content_of(entry: Entry, paths: list[Path]) -> Any:
                     f"columns.{name} of the catalog entry is {{file: {pattern}}}, and there is no "
                     "such file next to the data; copy it there, or take the line out of the entry."
                 )
-            rows = join_aliases(rows, name, pl.concat([labels(path) for path in tables]))
+            rows = join_aliases(rows, name, pl.concat([read_labels(path) for path in tables]))
     return rows
 
 
@@ -252,7 +252,7 @@ def _common_folder(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 
-def read(entry: Entry, path: str | None = None) -> Facts:
+def read_facts(entry: Entry, path: str | None = None) -> Facts:
     """The facts of a data set.
 
     Files under `path` may be a user's own: they may have relations that the entry does not name,
@@ -261,7 +261,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
     Raises:
         InputError: its files are missing or unfit; the message names the file.
     """
-    paths = files(entry, path)
+    paths = list_files(entry, path)
     data_files = [file for file in paths if not _is_substitute(file)]
     place = data_files[0] if len(data_files) == 1 else _common_folder(data_files)
     try:
@@ -282,7 +282,7 @@ def read(entry: Entry, path: str | None = None) -> Facts:
 
 def contradictions(entry: Entry, path: str | None, facts: Facts) -> Mapping[str, int]:
     """The number of rows that contradict each other, by the kind of contradiction."""
-    return READERS[entry.reader].contradictions(content_of(entry, files(entry, path)), facts)
+    return READERS[entry.reader].contradictions(content_of(entry, list_files(entry, path)), facts)
 
 
 def renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
@@ -290,7 +290,7 @@ def renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
     reader = READERS[entry.reader]
     if path is None or reader.content != "rows":
         return {}
-    return reader.guess_columns(reader.columns(content_of(entry, files(entry, path))))
+    return reader.guess_columns(reader.columns(content_of(entry, list_files(entry, path))))
 
 
 def load_published(method: str) -> pl.DataFrame | None:
@@ -306,10 +306,10 @@ class Departure(NamedTuple):
     has_whole_relations: bool
 
 
-def departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> Departure | None:
+def find_departure(facts: Facts, benchmark: str, names_per_subject: int | None) -> Departure | None:
     """How facts differ from those of a benchmark whose numbers are published; null: they do not.
 
-    >>> departure(read(entry("kamel-mini"), None), "kamel", None).sentence
+    >>> find_departure(read_facts(entry("kamel-mini"), None), "kamel", None).sentence
     '12 of 234 relations, 120 of 46,800 facts'
     """
     if benchmark not in folders.files(folders.CATALOG.name):
@@ -352,7 +352,7 @@ def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
     repository = Repository(entry.source.id, entry.revision, "dataset", folder)
     fetched = hub.fetch(repository, say, fix)
     record = {"id": entry.source.id, "asked": entry.revision, "commit": fetched.commit}
-    record["checksum"] = checksum(files(entry))
+    record["checksum"] = checksum(list_files(entry))
     (folder / "fetched.json").write_text(json.dumps(record, indent=1))
     return fetched
 
@@ -369,16 +369,16 @@ def _read_fetched(entry: Entry) -> dict[str, Any]:
     return dict(json.loads(file.read_bytes())) if file.is_file() else {}
 
 
-def differences(entry: Entry, path: str | None = None) -> Iterator[str]:
+def list_differences(entry: Entry, path: str | None = None) -> Iterator[str]:
     """The differences between a data set and its entry, one line each."""
-    paths = files(entry, path)
+    paths = list_files(entry, path)
     expected, actual = entry.checksum, checksum(paths)
     if expected is None and path is None:
         expected = _read_fetched(entry).get("checksum")
     if expected not in (None, actual):
         yield f"checksum: expected {expected}, found {actual}"
     reader = READERS[entry.reader]
-    facts = read(entry, path)  # an unfit file is named here
+    facts = read_facts(entry, path)  # an unfit file is named here
     content = content_of(entry, paths)
     columns = reader.columns(content)
     for column in entry.columns:

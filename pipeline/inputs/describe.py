@@ -61,12 +61,12 @@ def describe(
         InputError: no such set, or files, parser or encoder that cannot be used.
     """
     entry = find_entry(name)
-    files = catalog.files(entry, path)
-    facts = catalog.read(entry, path)
+    files = catalog.list_files(entry, path)
+    facts = catalog.read_facts(entry, path)
     with open_measures(parser, encoder) as (parse, encode):
         measured = diversity(facts, parse=parse, encode=encode)
     published = compared = catalog.load_published("belief")
-    if published is not None and catalog.departure(facts, entry.name, None) is not None:
+    if published is not None and catalog.find_departure(facts, entry.name, None) is not None:
         compared = mark_other_facts(published, entry.name)
     options = (("syntax", "parser", parser), ("semantics", "encoder", encoder))
     not_measured = {
@@ -106,7 +106,7 @@ def find_entry(name: str) -> Entry:
         InputError: there is none, and no reader knows the folder.
     """
     path = Path(name)
-    if name in catalog.names() or not path.exists():
+    if name in catalog.list_names() or not path.exists():
         return catalog.entry(name)
     if path.is_file():
         title, folder, layouts = table_files.title(path), path.parent, [("myriadlama", path.name)]

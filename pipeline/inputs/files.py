@@ -51,7 +51,7 @@ _HTML = re.compile(r"\s*<(!doctype|html|head|table|\?xml)\b", re.IGNORECASE)
 _OBJECTS = ("object", "object_id")
 
 
-def content(
+def read_content(
     paths: Sequence[Path], kind: Literal["rows", "texts", "tables", "files"]
 ) -> pl.LazyFrame | dict[str, str] | dict[str, pl.DataFrame]:
     """The input of a reader (`operators.datasets.readers`).
@@ -64,7 +64,7 @@ def content(
         case "rows":
             return scan(paths, as_written=True)
         case "texts":
-            return texts(paths)
+            return read_texts(paths)
         case "files":
             path_by_name = _name_by_last_parts(paths)
             return {n: scan([path], as_written=True).collect() for n, path in path_by_name.items()}
@@ -81,7 +81,7 @@ def content(
             return tables
 
 
-def texts(paths: Sequence[Path]) -> dict[str, str]:
+def read_texts(paths: Sequence[Path]) -> dict[str, str]:
     """The files' texts, by their last two path parts.
 
     Raises:
@@ -303,14 +303,14 @@ def _has_lists(cells: pl.DataFrame) -> bool:
     )
 
 
-def table(path: Path, columns: pl.Schema, values: Values = _ALL) -> pl.DataFrame:
+def read_table(path: Path, columns: pl.Schema, values: Values = _ALL) -> pl.DataFrame:
     """The columns of a schema of a Parquet, JSONL or CSV file; `values` as for `rows`.
 
     Raises:
         InputError: no such file, a column that is missing or of another type, or a text that is
             empty.
     """
-    table = fit_schema(rows(path, values=values), columns, str(path))
+    table = fit_schema(read_rows(path, values=values), columns, str(path))
     empty = ", row {row} (counted from 0): %s is empty; fill it or drop the row."
     problems = {
         empty % column: pl.col(column).is_null()
@@ -321,7 +321,7 @@ def table(path: Path, columns: pl.Schema, values: Values = _ALL) -> pl.DataFrame
     return table
 
 
-def rows(path: Path, *, as_written: bool = False, values: Values = _ALL) -> pl.DataFrame:
+def read_rows(path: Path, *, as_written: bool = False, values: Values = _ALL) -> pl.DataFrame:
     """The rows of a Parquet, JSONL, JSON or CSV file; of Parquet those with `values` alone."""
     check_file(path)
     try:
@@ -335,7 +335,7 @@ def rows(path: Path, *, as_written: bool = False, values: Values = _ALL) -> pl.D
         raise unreadable(path, error) from error
 
 
-def lines(path: Path) -> Iterator[tuple[str, str]]:
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """The lines of a text file that are not empty, each behind where it stands."""
     check_file(path)
     for place, line in lines_of(str(path), text(path).removeprefix("\ufeff")):
@@ -350,11 +350,11 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
     """
     is_table = kind(path) in table_files.TABLES
     if kind(path) in (".csv", ".txt"):
-        is_table = next(lines(path), ("", ""))[1].startswith("relation_id,")
+        is_table = next(read_lines(path), ("", ""))[1].startswith("relation_id,")
     if is_table:
-        return list(table(path, schema(f"relation_id text, {column} text")).iter_rows())
+        return list(read_table(path, schema(f"relation_id text, {column} text")).iter_rows())
     texts = []
-    for place, line in lines(path):
+    for place, line in read_lines(path):
         relation_id, _, text = (part.strip() for part in line.partition(","))
         if not (relation_id and text):
             raise InputError(f"{place}: {line!r} is no relation, comma and {column}; correct it.")
@@ -362,16 +362,16 @@ def texts_by_relation(path: Path, column: str) -> list[tuple[str, str]]:
     return texts
 
 
-def labels(path: Path, values: Values = _ALL) -> pl.DataFrame:
+def read_labels(path: Path, values: Values = _ALL) -> pl.DataFrame:
     """Names of entities (LABELS): as `table`, or a .tsv file with an id and its names in each line.
 
     Raises:
         InputError: as `table`, or a line without a name.
     """
     if kind(path) != ".tsv":
-        return table(path, LABELS, values)
+        return read_table(path, LABELS, values)
     entities = []
-    for place, line in lines(path):
+    for place, line in read_lines(path):
         entity_id, *names = line.split("\t")
         if not names:
             raise InputError(f"{place}: {line!r} has no name; write the id, a tab and the names.")

@@ -78,7 +78,7 @@ def resolve_dtype(model: Model, device: str) -> Model:
         dtype: str | None = config.get("dtype") or config.get("torch_dtype")
         return dtype
 
-    return replace(model, dtype=processor.best(processor.device(device), stored_dtype))
+    return replace(model, dtype=processor.choose_dtype(processor.device(device), stored_dtype))
 
 
 def resolve(model: Model) -> Weights:

@@ -100,7 +100,7 @@ _FLAGS = {
 BFLOAT16_GPU = 8.0  # the first compute capability with bfloat16: Ampere
 
 
-def best(device: str, stored: Callable[[], str | None]) -> Dtype:
+def choose_dtype(device: str, stored: Callable[[], str | None]) -> Dtype:
     """The type for a decoder on `cuda` or `cpu`; `stored` returns the type of its weights.
 
     bfloat16 if the hardware computes in it, and float32 on any other CPU. An older GPU computes in
@@ -115,7 +115,7 @@ def best(device: str, stored: Callable[[], str | None]) -> Dtype:
     return "float16" if stored() == "float16" else "float32"
 
 
-def warning(dtype: str, device: str) -> str | None:
+def warn_of_slow_dtype(dtype: str, device: str) -> str | None:
     """A warning about a 16-bit type that the CPU does not compute in; None if it does."""
     if device != "cpu" or dtype not in _FLAGS or cpu_computes_in(dtype):
         return None

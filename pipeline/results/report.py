@@ -189,7 +189,7 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
     published = catalog.load_published(method.show.published)
     benchmark, departure = branches[0].record["run"]["benchmark"], None
     if published is not None and (
-        other := catalog.departure(facts, benchmark["name"], benchmark["names_per_subject"])
+        other := catalog.find_departure(facts, benchmark["name"], benchmark["names_per_subject"])
     ):
         departure, by_relation = other.sentence, not other.has_whole_relations
         published = mark_other_facts(published, benchmark["name"], by_relation=by_relation)

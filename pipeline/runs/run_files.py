@@ -114,7 +114,7 @@ def _note_end(run: Run, state: State, cause: str | None = None) -> None:
         if last is None:
             return
         is_own = last.state in ("waiting", "running") and last.pid == os.getpid()
-        is_other = last.state != "done" or not is_of(last, run)
+        is_other = last.state != "done" or not is_pulse_of(last, run)
         if is_own:
             cause = cause and hidden(cause)
             put_pulse(run, replace(last, at=format_now(), state=state, why=cause))
@@ -264,7 +264,7 @@ def write_pulse(
     put_pulse(run, Pulse(format_now(), state, *process, describe_run(run)))
 
 
-def is_of(pulse: Pulse, run: Run) -> bool:
+def is_pulse_of(pulse: Pulse, run: Run) -> bool:
     """Whether a pulse is of a run that asks the same.
 
     A target raises the budget meanwhile, and that of samples their number.

@@ -129,15 +129,15 @@ class _Start:
         if loading:
             state = (
                 f"{len(loading)} loading the model. See what hangs in {loading[0].log} on "
-                f"{cluster.host(loading[0].node)}"
+                f"{cluster.host_name(loading[0].node)}"
             )
         elif self._run.cluster.autoscales:  # pods may wait for hours for nodes
-            room = cluster.room(self._run)
+            room = cluster.describe_room(self._run)
             LOG.warning("no worker has come for %g seconds: %s; still waiting.", limit_s, room)
             self._began = time.monotonic()
             return
         else:
-            state = f"{cluster.room(self._run)}. Free some, ask for less"
+            state = f"{cluster.describe_room(self._run)}. Free some, ask for less"
         error = DecodingError(
             f"no engine was ready after cluster.start_s={limit_s:g} seconds: {state}, or wait "
             "longer."

@@ -12,7 +12,7 @@ from factsweep.pipeline.decoding import progress, remaining_prompts
 from factsweep.pipeline.decoding.progress import Pace, line
 from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
 from factsweep.pipeline.machine.logs import Meter
-from factsweep.pipeline.runs.run_files import Pulse, is_of, read_pulse
+from factsweep.pipeline.runs.run_files import Pulse, is_pulse_of, read_pulse
 from factsweep.pipeline.stages.plan import Branch, Plan, build_plan, build_requested_plan
 from factsweep.pipeline.stages.step import Step
 from factsweep.pipeline.storage import lease
@@ -33,7 +33,7 @@ def status(settings: Run) -> Iterator[str]:
     """
     plan, life_by_writer = build_requested_plan(settings), dict[str, str]()
     pulse = read_pulse(plan.run)
-    if pulse is not None and is_of(pulse, plan.run):
+    if pulse is not None and is_pulse_of(pulse, plan.run):
         yield f"run {plan.run.name}: {_describe_pulse(pulse)}"
     for branch in plan.branches:
         yield branch.title
@@ -149,7 +149,7 @@ def watch(settings: Run, meter: Meter, clock: Clock = time) -> int:
     changed_at = 0.0
     while True:
         pulse, time_s = read_pulse(settings), clock.monotonic()
-        if pulse is not None and not is_of(pulse, plan.run):  # another run had this name
+        if pulse is not None and not is_pulse_of(pulse, plan.run):  # another run had this name
             pulse = None
         if (code := _report_end(plan, pulse, meter)) is not None:
             return code

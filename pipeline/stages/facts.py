@@ -57,8 +57,8 @@ class ReadFacts:
     @cached_property
     def recipe(self) -> Recipe:
         """The reader, the content of the files, and the part of them that is taken."""
-        version, columns = READERS[self.entry.reader].version, catalog.mapping(self.entry)
-        files = catalog.files(self.entry, self.benchmark.path)
+        version, columns = READERS[self.entry.reader].version, catalog.map_columns(self.entry)
+        files = catalog.list_files(self.entry, self.benchmark.path)
         fields = {
             "reader": self.entry.reader if version == 1 else f"{self.entry.reader} {version}",
             **({"columns": columns} if columns else {}),
@@ -75,7 +75,7 @@ class ReadFacts:
         """Read the files, check them, and publish the tables, each as one shard."""
         full_set = _read_full_set(self.benchmark, self.entry)
         contradictions = catalog.contradictions(self.entry, self.benchmark.path, full_set)
-        files = catalog.files(self.entry, self.benchmark.path)
+        files = catalog.list_files(self.entry, self.benchmark.path)
         catalog.check_unchanged(files, artifact.recipe.fields["sha256"], self.entry)
         facts = METHODS[self.benchmark.method].ask.sliced(full_set, part(self.benchmark))
         artifact.begin()
@@ -93,7 +93,7 @@ def part(benchmark: Benchmark) -> Slice:
 def read(benchmark: Benchmark) -> Facts:
     """The part of the data set that the benchmark takes, cached while its files do not change."""
     entry = catalog.entry_of_benchmark(benchmark)
-    checksum = catalog.checksum(catalog.files(entry, benchmark.path))
+    checksum = catalog.checksum(catalog.list_files(entry, benchmark.path))
     return _read_cached(benchmark, repr(entry), checksum)
 
 
@@ -105,7 +105,7 @@ def _read_cached(benchmark: Benchmark, _entry: str, _checksum: str) -> Facts:
 
 def _read_full_set(benchmark: Benchmark, entry: Entry) -> Facts:
     """All facts of the files, with invisible characters kept or removed."""
-    return treat_invisible(catalog.read(entry, benchmark.path), benchmark.unseen)
+    return treat_invisible(catalog.read_facts(entry, benchmark.path), benchmark.unseen)
 
 
 def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> Iterator[str]:
@@ -179,7 +179,7 @@ class ReadKnowledgeBase:
         if self.benchmark.knowledge_base is None:
             reader, relations = self.entry.reader, self.entry.relations
             fields["reader"] = f"{reader} {READERS[reader].version}"
-            fields |= {"columns": catalog.mapping(self.entry), "relations": relations}
+            fields |= {"columns": catalog.map_columns(self.entry), "relations": relations}
             fields |= {"separator": self.entry.separator} if self.entry.separator else {}
         return Recipe("knowledge-base", BASE_VERSION, fields)
 
@@ -187,7 +187,7 @@ class ReadKnowledgeBase:
     def _files(self) -> list[Path]:
         if self.benchmark.knowledge_base is not None:
             return _list_base_files(self.benchmark.knowledge_base)
-        return catalog.files(self.entry, self.benchmark.path)
+        return catalog.list_files(self.entry, self.benchmark.path)
 
     def make(self, artifact: Artifact) -> None:
         """Read and check the knowledge base, and publish its tables in shards."""
@@ -208,7 +208,7 @@ def read_knowledge_base(benchmark: Benchmark, entry: Entry) -> KnowledgeBase:
         InputError: a file is missing, or a table is unfit; the message names the folder.
     """
     if benchmark.knowledge_base is None:
-        facts = catalog.read(entry, benchmark.path)
+        facts = catalog.read_facts(entry, benchmark.path)
         return facts.knowledge_base or knowledge_base_of(facts)
     tables = (scan([path]).collect() for path in _list_base_files(benchmark.knowledge_base))
     try:
@@ -265,7 +265,7 @@ def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]
         names = join_list(f"{column} as {name}" for column, name in columns.items())
         yield f"{benchmark.path}: columns are read by what they seem to be, {names}."
     if entry.reader == OWN_QUESTIONS:
-        tables = catalog.content_of(entry, catalog.files(entry, benchmark.path))
+        tables = catalog.content_of(entry, catalog.list_files(entry, benchmark.path))
         yield from questions.warn_of_joined_cells(tables)
     if benchmark.types == "names":
         return
@@ -279,7 +279,7 @@ def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]
         if examples:
             formats = join_list(f"{relation} as {text!r}" for relation, text in examples.items())
             yield f"demonstrations write dates and numbers in one way: {formats}."
-    rows = scan(catalog.files(entry, benchmark.path))
+    rows = scan(catalog.list_files(entry, benchmark.path))
     yield from object_types.warn_of_unread_types(rows)
     yield from layouts.warn_of_joined_cells(rows, catalog.SEPARATOR_OPTION, benchmark.separator)
     if run.answers is None and run.method.ask.ability == GENERATE:

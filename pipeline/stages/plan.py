@@ -172,7 +172,7 @@ def warnings(plan: Plan) -> Iterator[str]:
         for answers in plan.external_answers():
             yield from answers.warnings()
         return
-    if slow := processor.warning(run.model.dtype, run.device):
+    if slow := processor.warn_of_slow_dtype(run.model.dtype, run.device):
         yield slow
     language = language_of(run.matching.pipeline)
     if language is not None and not has_lemmas(language):

@@ -465,7 +465,7 @@ def test_why_same_artifact_says_so(finished: Plan, capsys: pytest.CaptureFixture
 def test_catalog_list_names_every_entry(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["catalog", "list"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == catalog.names()
+    assert names == catalog.list_names()
     assert {"kamel", "myriadlama", "myriadlama-mini", "probelm-mini"} < {*names}
 
 

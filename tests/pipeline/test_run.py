@@ -188,7 +188,7 @@ def test_start_nodes_of_an_autoscaler_are_waited_for(
     now_s, loading = [0.0], list[Loading]()
     monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr(ray, "get", lambda value: value)
-    monkeypatch.setattr(cluster, "room", lambda _: "the cluster has 0")
+    monkeypatch.setattr(cluster, "describe_room", lambda _: "the cluster has 0")
     tally = SimpleNamespace(loading=SimpleNamespace(remote=lambda: loading))
     growing = ("cluster=ray", "cluster.launch.autoscales=true", "cluster.start_s=60")
     pods = following._Start(small_settings(*growing), tally)
@@ -202,7 +202,7 @@ def test_start_nodes_of_an_autoscaler_are_waited_for(
     with pytest.raises(DecodingError, match=r"the cluster has 0\. Free some"):
         nodes.check({"all_shards": 3})
     now_s[0], loading[:] = 122, [Loading(3.0, "n1", "/engine.err")]  # it has come, late
-    monkeypatch.setattr(cluster, "host", lambda node: f"host of {node}")
+    monkeypatch.setattr(cluster, "host_name", lambda node: f"host of {node}")
     pods.check({"all_shards": 3})
     loading[:] = [Loading(70.0, "n1", "/engine.err"), Loading(20.0, "n2", "/other.err")]
     pods.check({"all_shards": 3})  # one hangs; the other has its own time

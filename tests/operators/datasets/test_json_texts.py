@@ -7,7 +7,7 @@ import pytest
 
 from factsweep.operators.datasets.table_files import json_lines, parse_json
 from factsweep.operators.errors import DamagedFileError, InputError
-from factsweep.pipeline.inputs.files import content
+from factsweep.pipeline.inputs.files import read_content
 from tests.messages import naming
 
 REFUSED = {
@@ -38,10 +38,10 @@ def test_rows_of_a_file_are_refused_with_its_line(tmp_path: Path, name: str) -> 
     path.write_text("\n".join(rows) if name.endswith("l") else f"[{', '.join(rows)}]")
     for kind in ("rows", "tables"):
         with pytest.raises(InputError, match=naming(name, "'a' stands twice")):
-            content([path], kind)
+            read_content([path], kind)
     path.write_bytes(b"")
     with pytest.raises(DamagedFileError, match=naming(name, "is empty")):
-        content([path], "rows")
+        read_content([path], "rows")
 
 
 def test_json_lines_fields_of_two_kinds_become_texts_and_others_stay() -> None:

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_language_is_picked_and_its_triples_of_one_subject_are_a_pair(folder: Path) -> None:
     for language, (first, second) in LABELS.items():
-        facts = catalog.read(catalog.entry("mlama", language), str(folder))
+        facts = catalog.read_facts(catalog.entry("mlama", language), str(folder))
         assert facts.templates["text"].to_list() == [TEMPLATES[language]]
         assert facts.pairs.select("pair_id", "subjects", "objects").rows() == [
             (
@@ -60,7 +60,7 @@ def test_a_language_is_picked_and_its_triples_of_one_subject_are_a_pair(folder: 
 
 def test_a_language_that_is_not_there_is_refused_and_never_another(folder: Path) -> None:
     with pytest.raises(InputError, match=naming("mlama has no files", str(folder))):
-        catalog.read(catalog.entry("mlama", "ko"), str(folder))
+        catalog.read_facts(catalog.entry("mlama", "ko"), str(folder))
 
 
 def test_unfit_lines_are_named(subtests: pytest.Subtests) -> None:
@@ -250,7 +250,7 @@ def test_the_authors_files_of_every_language_agree_with_a_plain_count(
     for language in ("en", "fr", "es", "ko", "zh"):
         with subtests.test(language):
             entry = catalog.entry("xfactr", language)
-            facts = catalog.read(entry, str(folder))
+            facts = catalog.read_facts(entry, str(folder))
             names_path = (
                 folder / f"languages/{'aliases' if language == 'zh' else 'labels'}.{language}.tsv"
             )

@@ -28,7 +28,7 @@ TOLERANCE = 1e-3
 
 @pytest.fixture(scope="module")
 def mini_requests(tokenizer: Any) -> list[ScoreRequest]:
-    facts = catalog.read(catalog.entry("probelm-mini"))
+    facts = catalog.read_facts(catalog.entry("probelm-mini"))
     items = [
         items_of(facts, prompt_type, seed=0).head(22) for prompt_type in PROMPT_TYPES
     ]  # of two groups each

@@ -112,7 +112,7 @@ def test_redactor_text_without_secrets_stays(text: str) -> None:
 def test_redactor_texts_of_the_mini_sets_stay() -> None:
     clean = redactor()
     for name in ("myriadlama-mini", "kamel-mini", "probelm-mini"):
-        facts: Facts = catalog.read(catalog.entry(name))
+        facts: Facts = catalog.read_facts(catalog.entry(name))
         tables = [facts.relations, facts.templates, facts.pairs, *facts.extra_tables.values()]
         text = "\n".join(
             table.write_ndjson() for table in tables if isinstance(table, pl.DataFrame)

@@ -83,7 +83,7 @@ def test_facts_of_four_languages_with_flaws_are_built_counted_and_built_again(
     assert re.search(r"2 left out: a double of an earlier row \(the first: \S+: .*\)", printed)
     for language, pairs in (("en", 14), ("de", 14), ("ja", 13), ("ar", 14)):
         entry = catalog.entry(f"mine-{language}")
-        assert catalog.read(entry).pairs.height == pairs, language
+        assert catalog.read_facts(entry).pairs.height == pairs, language
         assert entry.licence == "CC0"
         head = check_described(Path(folders.OWN, "data_catalog", entry.name))
         assert (head["license"], head["language"]) == ("cc0-1.0", [language])
@@ -97,7 +97,7 @@ def test_facts_of_four_languages_with_flaws_are_built_counted_and_built_again(
     printed = capsys.readouterr().out
     assert "1 left out: names the object 市 1" in printed
     assert "1 left out: a template of a relation without a fact" in printed
-    texts = catalog.read(catalog.entry("mine-ja")).templates["text"].to_list()
+    texts = catalog.read_facts(catalog.entry("mine-ja")).templates["text"].to_list()
     assert texts == ["[X] – 首都: [Y].", "[X]の首都は[Y]です。"]
     sheet.write_text(edited.replace("Hauptstadt", "Hauptstatt"))
     assert main(["build", "facts", str(table)]) == 2
@@ -215,7 +215,7 @@ def test_a_build_that_stops_leaves_the_set_before_it(
     dated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["build", "facts", str(dated)]) == 0
-    old_facts = catalog.read(catalog.entry("dated"))
+    old_facts = catalog.read_facts(catalog.entry("dated"))
     dated.write_text(dated.read_text() + "home,home 9,guitars,2020-01-01,1\n")
     real_put = Store.put
     for stopped_at in range(6):
@@ -228,12 +228,12 @@ def test_a_build_that_stops_leaves_the_set_before_it(
 
         monkeypatch.setattr(Store, "put", stop)
         assert main(["build", "facts", str(dated)]) != 0
-        facts = catalog.read(catalog.entry("dated"))
+        facts = catalog.read_facts(catalog.entry("dated"))
         assert facts.pairs.height - old_facts.pairs.height in (0, 1), stopped_at
         assert main(["catalog", "verify", "dated"]) == 0
     monkeypatch.setattr(Store, "put", real_put)
     assert main(["build", "facts", str(dated)]) == 0
-    assert catalog.read(catalog.entry("dated")).pairs.height == old_facts.pairs.height + 1
+    assert catalog.read_facts(catalog.entry("dated")).pairs.height == old_facts.pairs.height + 1
 
 
 def test_templates_of_a_model_are_reviewed_and_written_into_the_file_that_is_edited(

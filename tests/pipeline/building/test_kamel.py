@@ -83,7 +83,7 @@ def test_build_kamel_writes_a_set_that_the_reader_reads(
         f"{sources['out']}: 2 relations, 12 queries",
         "  P101: 1 triple left out, named in subject",
     ]
-    facts = catalog.read(catalog.entry("kamel"), str(sources["out"]))
+    facts = catalog.read_facts(catalog.entry("kamel"), str(sources["out"]))
     assert counts(facts) == {
         "relations": 2,
         "train_rows": 6,

@@ -20,7 +20,7 @@ from factsweep.operators.datasets.facts import counts
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.catalog import differences
+from factsweep.pipeline.inputs.catalog import list_differences
 from tests.chat_server import ChatServer, completion, serving
 from tests.described import check_described
 from tests.messages import naming
@@ -128,9 +128,9 @@ def test_build_entry_can_be_copied_and_verifies(
     monkeypatch.setenv(folders.VARIABLE, str(catalog_of_hers.parent))
     (catalog_of_hers / "capitals.yaml").write_text((out / "capitals.yaml").read_text())
     entry = catalog.entry("capitals")
-    assert list(differences(entry)) == []
+    assert list(list_differences(entry)) == []
     assert entry.relations == {"P36": "capital", "P37": "P37"}
-    facts = catalog.read(entry)
+    facts = catalog.read_facts(entry)
     assert counts(facts)["prompts"] == 2 * 2 + 1 * 2 + 2 * 1  # names × templates, a pair each
     (germany,) = facts.pairs.filter(pair_id="P36.Q183")["objects"].to_list()
     assert [entity["object_id"] for entity in germany] == ["Q64", "Q586"]

@@ -11,7 +11,7 @@ from factsweep.operators.datasets.probelm import candidates
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.catalog import differences
+from factsweep.pipeline.inputs.catalog import list_differences
 from tests.described import check_described
 
 FOODS = ["milk", "meat", "hay", "carrots", "fish"]
@@ -79,8 +79,8 @@ def test_build_entry_can_be_copied_and_verifies(
     monkeypatch.setenv(folders.VARIABLE, str(catalog_of_hers.parent))
     (catalog_of_hers / "set.yaml").write_text((sources["out"] / "set.yaml").read_text())
     entry = catalog.entry("set")
-    assert list(differences(entry)) == []
-    ranked = candidates(catalog.read(entry))
+    assert list(list_differences(entry)) == []
+    ranked = candidates(catalog.read_facts(entry))
     # Meat is eaten by two siblings of the cat, the others by one: these go by id.
     assert ranked["label"].to_list() == ["milk", "meat", "carrots", "fish", "hay"]
     assert set(ranked["frame"]) == {"2023-11"}

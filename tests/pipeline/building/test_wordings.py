@@ -73,7 +73,7 @@ def test_wordings_are_checked_counted_and_part_of_a_run(
     assert "  2 wordings dropped: no question mark at the end" in printed
     out = tmp_path / "more.jsonl"
     check_described(tmp_path, "more.croissant.json")
-    data = catalog.files(catalog.entry("questions"), str(tmp_path))
+    data = catalog.list_files(catalog.entry("questions"), str(tmp_path))
     descriptions = {tmp_path / f"more.{name}" for name in ("README.md", "croissant.json")}
     assert {out, questions} <= {*data} - descriptions == {*data}
     assert server.url not in (tmp_path / "more.README.md").read_text()

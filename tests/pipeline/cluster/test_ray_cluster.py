@@ -212,7 +212,7 @@ def test_placement_of_a_pipeline_parallel_engine_is_a_group_of_one_gpu_each(
     )
     run = load(["model=llama3-8b", "model.pipeline_parallel=2", "cluster.device=cuda"])
     for any_run in (run, replace(run, model=replace(run.model, pipeline_parallel=1))):
-        ray.remote(**cluster.placement(any_run))(cluster.host)
+        ray.remote(**cluster.placement(any_run))(cluster.host_name)
     assert groups == [[{"CPU": 1}, *[{"GPU": 1}] * gpus_per_engine(run)]]
 
 

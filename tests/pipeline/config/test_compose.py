@@ -238,7 +238,7 @@ def test_own_files_extend_and_replace_those_that_ship(hers: Path) -> None:
     run = load(["model=mine", "benchmark=mine"])
     assert (run.model.name, run.benchmark.data) == ("mine", "mine")
     assert {"mine", "smollm2-135m"} <= set(choices("model"))
-    assert {"mine", "kamel"} <= set(catalog.names())
+    assert {"mine", "kamel"} <= set(catalog.list_names())
     (hers / "model/longer.yaml").write_text(
         "defaults: [smollm2-135m, _self_]\nname: longer\nmax_model_len: 300\n"
     )
@@ -257,7 +257,9 @@ def test_own_entry_is_read_where_the_folder_cannot_be_seen(
 ) -> None:
     entry = catalog.entry("mine")
     monkeypatch.chdir(tmp_path_factory.mktemp("worker"))
-    assert catalog.read(entry).pairs.equals(catalog.read(catalog.entry("myriadlama-mini")).pairs)
+    assert catalog.read_facts(entry).pairs.equals(
+        catalog.read_facts(catalog.entry("myriadlama-mini")).pairs
+    )
 
 
 def test_own_folder_that_is_named_comes_before_the_one_here(

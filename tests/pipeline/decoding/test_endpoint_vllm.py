@@ -159,7 +159,7 @@ def test_endpoint_answers_of_vllm_are_those_of_the_engine_in_the_process(
 def test_endpoint_scores_of_vllm_are_those_of_the_engine_in_the_process(
     url: str, tokenizer: Any, engine: VllmEngine
 ) -> None:
-    facts = catalog.read(catalog.entry("probelm-mini"))
+    facts = catalog.read_facts(catalog.entry("probelm-mini"))
     requests_ = list(score_requests(tokenizer, items(facts, "statement", seed=0).head(11)))
     with client(url) as client_:
         served = {score.request_id: score for score in client_.scores(requests_)}

@@ -17,7 +17,7 @@ from factsweep.operators.datasets.facts import counts
 from factsweep.operators.datasets.readers import READERS
 from factsweep.operators.errors import DamagedFileError, InputError
 from factsweep.pipeline.inputs import catalog
-from factsweep.pipeline.inputs.catalog import differences
+from factsweep.pipeline.inputs.catalog import list_differences
 from tests.messages import naming
 
 MINI = catalog.entry("myriadlama-mini")
@@ -34,10 +34,10 @@ TABLE_1 = {
 
 @pytest.fixture
 def rows() -> pl.DataFrame:
-    return pl.read_parquet(catalog.files(MINI)[0])
+    return pl.read_parquet(catalog.list_files(MINI)[0])
 
 
-@pytest.mark.parametrize("name", catalog.names())
+@pytest.mark.parametrize("name", catalog.list_names())
 def test_entry_every_file_loads_and_has_a_reader(name: str) -> None:
     entry = catalog.entry(name)
     assert entry.name == name
@@ -57,13 +57,13 @@ def test_entry_is_found_by_its_name_and_expects_the_papers_counts() -> None:
 def test_entry_probelm_is_compared_with_the_sizes_of_the_authors_files(
     name: str, sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
-    folder = catalog.files(catalog.entry("probelm-mini"))[0].parent
+    folder = catalog.list_files(catalog.entry("probelm-mini"))[0].parent
     shutil.copy(folder / "prompts.csv", tmp_path)
     year, month = name.split("-")[1:]
     shutil.copy(folder / "102020.json", tmp_path / f"{month}{year}.json")
     entry = catalog.entry(name)
     labels = catalog.entry("probelm-mini").relations
-    lines = list(differences(replace(entry, relations=labels), str(tmp_path)))
+    lines = list(list_differences(replace(entry, relations=labels), str(tmp_path)))
     expected = dict(zip(("relations", "groups", "candidates"), sizes, strict=True))
     starts = [f"{noun}: expected {size:,}, found" for noun, size in expected.items()]
     assert [line for line in lines for start in starts if line.startswith(start)] == lines
@@ -71,7 +71,7 @@ def test_entry_probelm_is_compared_with_the_sizes_of_the_authors_files(
 
 
 def test_mini_rows_are_what_its_yaml_makes() -> None:
-    path = catalog.files(MINI)[0].parent / "build_rows.py"
+    path = catalog.list_files(MINI)[0].parent / "build_rows.py"
     spec = importlib.util.spec_from_file_location("build_rows", path)
     assert spec is not None
     assert spec.loader is not None
@@ -82,8 +82,8 @@ def test_mini_rows_are_what_its_yaml_makes() -> None:
 
 def test_mini_facts_are_as_many_as_promised() -> None:
     assert set(MINI.counts) >= set(TABLE_1)
-    assert list(differences(MINI)) == []
-    facts = catalog.read(MINI)
+    assert list(list_differences(MINI)) == []
+    facts = catalog.read_facts(MINI)
     assert facts.relations.height >= 12
     assert facts.pairs.group_by("relation_id").len()["len"].min() >= 20  # type: ignore[operator]
     groups = facts.templates.group_by("relation_id", "group").agg(
@@ -100,7 +100,7 @@ def test_files_none_there_says_how_to_get_them(
 ) -> None:
     monkeypatch.setenv("FACTSWEEP_HOME", str(tmp_path))
     with pytest.raises(InputError) as error:
-        catalog.files(REAL)
+        catalog.list_files(REAL)
     assert str(error.value) == (
         f"myriadlama has no files in {tmp_path}/data/myriadlama; run `factsweep catalog fetch "
         "myriadlama` or give benchmark.path=<folder or file>."
@@ -109,15 +109,17 @@ def test_files_none_there_says_how_to_get_them(
 
 def test_files_local_copy_of_fetched_files_is_found(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    shutil.copy(catalog.files(MINI)[0], tmp_path / "data" / "train-0.parquet")
-    assert catalog.files(REAL, str(tmp_path)) == [tmp_path / "data" / "train-0.parquet"]
+    shutil.copy(catalog.list_files(MINI)[0], tmp_path / "data" / "train-0.parquet")
+    assert catalog.list_files(REAL, str(tmp_path)) == [tmp_path / "data" / "train-0.parquet"]
 
 
 def test_read_rows_in_several_files_are_the_same_facts(rows: pl.DataFrame, tmp_path: Path) -> None:
     half = rows.height // 2
     rows[:half].write_parquet(tmp_path / "0.parquet")
     rows[half:].write_parquet(tmp_path / "1.parquet")
-    assert_frame_equal(catalog.read(MINI, str(tmp_path)).pairs, catalog.read(MINI).pairs)
+    assert_frame_equal(
+        catalog.read_facts(MINI, str(tmp_path)).pairs, catalog.read_facts(MINI).pairs
+    )
 
 
 def write(rows: pl.DataFrame, path: Path) -> None:
@@ -137,7 +139,7 @@ def test_read_file_of_any_format_gives_the_same_facts(
     name: str, rows: pl.DataFrame, tmp_path: Path
 ) -> None:
     write(rows, tmp_path / name)
-    facts, shipped = catalog.read(MINI, str(tmp_path)), catalog.read(MINI)
+    facts, shipped = catalog.read_facts(MINI, str(tmp_path)), catalog.read_facts(MINI)
     assert_frame_equal(facts.pairs, shipped.pairs)
     assert_frame_equal(facts.templates, shipped.templates)
 
@@ -149,18 +151,22 @@ def test_read_columns_of_other_names_are_those_that_the_entry_maps(
     renamed.write_parquet(tmp_path / "rows.parquet")
     mapped = {"sub_ent": {"from": "head"}, "obj_ents": {"from": "sub_ent"}}
     entry = replace(MINI, columns={**MINI.columns, **mapped}, checksum=None)
-    assert list(differences(entry, str(tmp_path))) == []
-    assert_frame_equal(catalog.read(entry, str(tmp_path)).pairs, catalog.read(MINI).pairs)
+    assert list(list_differences(entry, str(tmp_path))) == []
+    assert_frame_equal(
+        catalog.read_facts(entry, str(tmp_path)).pairs, catalog.read_facts(MINI).pairs
+    )
 
 
 def test_read_lines_that_the_refusal_proposes_are_read(rows: pl.DataFrame, tmp_path: Path) -> None:
     renamed = {"rel_uri": "property", "sub_ent": "subject_label", "obj_ents": "object_labels"}
     rows.rename(renamed).write_parquet(tmp_path / "rows.parquet")
     with pytest.raises(InputError, match=naming("rows.parquet", "column rel_uri")) as error:
-        catalog.read(MINI, str(tmp_path))
+        catalog.read_facts(MINI, str(tmp_path))
     proposed = yaml.safe_load(str(error.value).partition("would fit:\n")[2])
     entry = replace(MINI, columns={**MINI.columns, **proposed})
-    assert_frame_equal(catalog.read(entry, str(tmp_path)).pairs, catalog.read(MINI).pairs)
+    assert_frame_equal(
+        catalog.read_facts(entry, str(tmp_path)).pairs, catalog.read_facts(MINI).pairs
+    )
 
 
 def aliases_of(rows: pl.DataFrame) -> str:
@@ -178,10 +184,10 @@ def test_read_aliases_in_a_file_of_their_own_are_joined_by_id(
     (tmp_path / "aliases.tsv").write_text(aliases_of(rows))
     elsewhere = {"sub_aliases": {"file": "aliases.*"}, "obj_aliases": {"file": "aliases.*"}}
     entry = replace(MINI, columns={**MINI.columns, **elsewhere})
-    of_folder = catalog.read(entry, str(tmp_path))
-    of_file = catalog.read(entry, str(tmp_path / "rows.jsonl"))
+    of_folder = catalog.read_facts(entry, str(tmp_path))
+    of_file = catalog.read_facts(entry, str(tmp_path / "rows.jsonl"))
     assert (
-        counts(of_folder)["prompts"] >= counts(catalog.read(MINI))["prompts"]
+        counts(of_folder)["prompts"] >= counts(catalog.read_facts(MINI))["prompts"]
     )  # pairs share names
     assert_frame_equal(of_folder.pairs, of_file.pairs)
 
@@ -191,7 +197,7 @@ def test_read_aliases_file_that_is_missing_names_it(rows: pl.DataFrame, tmp_path
     elsewhere = {"sub_aliases": {"file": "aliases.tsv"}}
     entry = replace(MINI, columns={**MINI.columns, **elsewhere})
     with pytest.raises(InputError, match=naming("{file", "aliases.tsv}", "next to the data")):
-        catalog.read(entry, str(tmp_path))
+        catalog.read_facts(entry, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -207,27 +213,27 @@ def test_read_line_of_the_entry_that_does_not_fit_is_named(
     source: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
-        catalog.read(replace(MINI, columns={"sub_ent": source}))
+        catalog.read_facts(replace(MINI, columns={"sub_ent": source}))
 
 
 def test_read_unfit_file_among_many_is_named_itself(tmp_path: Path) -> None:
     kamel = catalog.entry("kamel-mini")
-    shipped = catalog.files(kamel)[0].parents[1]
+    shipped = catalog.list_files(kamel)[0].parents[1]
     shutil.copytree(shipped, tmp_path / "set")
     with (tmp_path / "set" / "question-templates.csv").open("a") as file:
         file.write("P36, Is [S] a capital?\n")
     message = rf"^{tmp_path}/set: set/question-templates\.csv, line \d+: P36 has another question"
     with pytest.raises(InputError, match=message):
-        catalog.read(kamel, str(tmp_path / "set"))
+        catalog.read_facts(kamel, str(tmp_path / "set"))
 
 
 def test_mapping_of_a_layout_of_texts_is_refused() -> None:
     kamel = replace(catalog.entry("kamel-mini"), columns={"sub_label": {"from": "subject"}})
     with pytest.raises(InputError, match=naming("layout kamel", "change")):
-        catalog.read(kamel)
+        catalog.read_facts(kamel)
 
 
-_WHOLE = catalog.files(MINI)[0].read_bytes()
+_WHOLE = catalog.list_files(MINI)[0].read_bytes()
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
@@ -237,7 +243,7 @@ _WHOLE = catalog.files(MINI)[0].read_bytes()
 def test_read_damaged_file_names_it(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DamagedFileError, match=naming(f"{tmp_path}/{name}", "fetch")):
-        catalog.read(MINI, f"{tmp_path}/{name}")
+        catalog.read_facts(MINI, f"{tmp_path}/{name}")
 
 
 def test_read_parquet_damaged_far_in_names_it(rows: pl.DataFrame, tmp_path: Path) -> None:
@@ -247,7 +253,7 @@ def test_read_parquet_damaged_far_in_names_it(rows: pl.DataFrame, tmp_path: Path
     content[len(content) // 2 : len(content) // 2 + 2000] = bytes(2000)
     path.write_bytes(content)
     with pytest.raises(DamagedFileError, match=naming("rows.parquet")):
-        catalog.read(MINI, str(path))
+        catalog.read_facts(MINI, str(path))
 
 
 def test_read_unfit_rows_name_file_and_column(rows: pl.DataFrame, tmp_path: Path) -> None:
@@ -258,12 +264,12 @@ def test_read_unfit_rows_name_file_and_column(rows: pl.DataFrame, tmp_path: Path
     ):
         unfit.write_parquet(tmp_path / "rows.parquet")
         with pytest.raises(InputError, match=naming("rows.parquet", *words)):
-            catalog.read(MINI, str(tmp_path))
+            catalog.read_facts(MINI, str(tmp_path))
     (tmp_path / "rows.parquet").unlink()
     rows[:100].write_parquet(tmp_path / "0.parquet")
     rows[100:].drop("sub_aliases").write_parquet(tmp_path / "1.parquet")
     with pytest.raises(InputError, match=naming("1.parquet", "sub_aliases")):
-        catalog.read(MINI, str(tmp_path))
+        catalog.read_facts(MINI, str(tmp_path))
 
 
 def test_read_own_files_may_have_relations_that_the_entry_lacks(
@@ -271,10 +277,10 @@ def test_read_own_files_may_have_relations_that_the_entry_lacks(
 ) -> None:
     rows.write_parquet(tmp_path / "rows.parquet")
     entry = replace(REAL, relations={"P36": "seat of government"})
-    labels = dict(catalog.read(entry, str(tmp_path)).relations.iter_rows())
+    labels = dict(catalog.read_facts(entry, str(tmp_path)).relations.iter_rows())
     assert (labels["P36"], labels["P17"]) == ("seat of government", "P17")
     with pytest.raises(InputError, match=naming("rows.parquet", "row 0")):
-        catalog.read(replace(MINI, relations={"P36": "capital"}))
+        catalog.read_facts(replace(MINI, relations={"P36": "capital"}))
 
 
 def test_fetch_entry_that_ships_is_refused() -> None:
@@ -300,7 +306,7 @@ def test_differences_row_missing_names_checksum_and_counts(
 ) -> None:
     rows[1:].write_parquet(tmp_path / "rows.parquet")
     entry = replace(MINI, counts={"rows": rows.height}, checksum="0" * 64)
-    checksum, n_rows = differences(entry, str(tmp_path))
+    checksum, n_rows = list_differences(entry, str(tmp_path))
     assert checksum.startswith(f"checksum: expected {'0' * 64}, found ")
     assert n_rows == f"rows: expected {rows.height:,}, found {rows.height - 1:,} (1 fewer)"
 
@@ -323,12 +329,12 @@ def test_differences_missing_column_is_named_unless_it_is_optional(
     rows.drop(missing).write_parquet(tmp_path / "rows.parquet")
     counts = {"relations": 17, "prompts": 12700} if missing == "sub_aliases" else {}
     entry = replace(MINI, columns=columns, counts=counts, checksum=None)
-    assert list(differences(entry, str(tmp_path))) == lines
+    assert list(list_differences(entry, str(tmp_path))) == lines
 
 
 def test_differences_unknown_count_names_it() -> None:
     with pytest.raises(InputError, match=naming("nope")):
-        list(differences(replace(MINI, counts={"nope": 1})))
+        list(list_differences(replace(MINI, counts={"nope": 1})))
 
 
 def test_differences_rows_that_contradict_each_other_are_counted(
@@ -338,6 +344,6 @@ def test_differences_rows_that_contradict_each_other_are_counted(
     other = pl.when(first).then(pl.lit("Elsewhere")).otherwise("sub_ent").alias("sub_ent")
     rows.with_columns(other).write_parquet(tmp_path / "rows.parquet")
     entry = replace(MINI, counts={}, checksum=None)
-    pairs, subjects = differences(entry, str(tmp_path))
+    pairs, subjects = list_differences(entry, str(tmp_path))
     assert re.search(naming("contradicting_pairs", "0", "1 more"), pairs)
     assert re.search(naming("subjects_of_two_labels", "0", "1 more"), subjects)

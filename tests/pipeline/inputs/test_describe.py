@@ -95,12 +95,12 @@ def test_describe_writes_every_table_in_three_forms_and_how_it_was_made(
     assert suffixes == {name: {".md", ".csv", ".tex"} for name in TABLES}
     record = json.loads((out / "describe.json").read_text())
     entry = catalog.entry("pararel")
-    assert record["sha256"] == catalog.checksum(catalog.files(entry, str(patterns)))
+    assert record["sha256"] == catalog.checksum(catalog.list_files(entry, str(patterns)))
     assert record["parser"]["spacy"] == spacy.__version__
     assert record["encoder"] is None
 
     rows = pl.read_csv(out / "diversity.csv", infer_schema=False)
-    facts = catalog.read(entry, str(patterns))
+    facts = catalog.read_facts(entry, str(patterns))
     expected = diversity(facts, parse=DependencyParser(parser)).row(-1, named=True)
     measured = rows.row(0, named=True)
     for figure, digits in (("quantity", ".2f"), ("lexicon", ".4f"), ("syntax", ".4f")):

@@ -97,7 +97,7 @@ def test_best_cpu_is_bfloat16_where_a_flag_says_so(
     else:
         plant_flags(flags, name)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", narrowed)
-    assert processor.best("cpu", unread) == expected
+    assert processor.choose_dtype("cpu", unread) == expected
 
 
 @pytest.mark.parametrize("capability", ["8.0", "8.6", "9.0", "12.0", "", "[N/A]"])
@@ -105,7 +105,7 @@ def test_best_gpu_is_bfloat16_unless_it_is_known_to_be_older(
     plant_gpu: Plant, capability: str
 ) -> None:
     plant_gpu(capability)
-    assert processor.best("cuda", unread) == "bfloat16"
+    assert processor.choose_dtype("cuda", unread) == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_best_older_gpu_is_float16_only_for_weights_stored_in_it(
     plant_gpu: Plant, stored: str | None, expected: str
 ) -> None:
     plant_gpu("7.5")
-    assert processor.best("cuda", lambda: stored) == expected
+    assert processor.choose_dtype("cuda", lambda: stored) == expected
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])

@@ -14,7 +14,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.config.settings import load, run_of_record
 from factsweep.pipeline.results.run_record import describe_run
 from factsweep.pipeline.runs.run import measure_run
-from factsweep.pipeline.runs.run_files import Pulse, is_of
+from factsweep.pipeline.runs.run_files import Pulse, is_pulse_of
 from factsweep.pipeline.stages.plan import build_plan
 from tests.messages import naming
 from tests.pipeline.here import make_here
@@ -89,8 +89,8 @@ def test_samples_until_is_one_run_for_its_watchers(small_settings: Settings) -> 
         for n in (100, 25)
     )
     pulse = Pulse("", "running", "", 1, {}, None, None, None, describe_run(fewer))
-    assert is_of(pulse, run)
-    assert not is_of(pulse, small_settings("decoding.samples.n_answers=100"))
+    assert is_pulse_of(pulse, run)
+    assert not is_pulse_of(pulse, small_settings("decoding.samples.n_answers=100"))
 
 
 def test_record_without_until_is_one_of_a_run_without_a_target(small_settings: Settings) -> None:

@@ -39,7 +39,7 @@ def reading(benchmark: Benchmark) -> ReadFacts:
 def test_make_published_facts_are_the_data_sets(done: Plan) -> None:
     published = facts.load(done.branches[0].facts)
     benchmark = done.run.benchmark
-    read = catalog.read(catalog.entry(benchmark.data), benchmark.path)
+    read = catalog.read_facts(catalog.entry(benchmark.data), benchmark.path)
     assert_frame_equal(published.pairs, read.pairs)
     assert_frame_equal(published.templates, read.templates)
     counts = done.branches[0].facts.manifest().counts
@@ -202,10 +202,10 @@ def test_recipe_of_a_set_follows_its_entry(benchmark: Benchmark, change: dict[st
 def test_recipe_of_a_set_follows_its_files_and_its_reader(
     benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(catalog.files(ENTRY)[0].parent, tmp_path / "set")
+    shutil.copytree(catalog.list_files(ENTRY)[0].parent, tmp_path / "set")
     changed = replace(benchmark, path=str(tmp_path / "set"))
     fingerprints = [ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint]
-    path = catalog.files(ENTRY, changed.path)[0]
+    path = catalog.list_files(ENTRY, changed.path)[0]
     path.write_bytes(path.read_bytes() + b" ")
     fingerprints.append(ReadKnowledgeBase(changed, ENTRY).recipe.fingerprint)
     reader = READERS[ENTRY.reader]
@@ -218,10 +218,10 @@ def test_recipe_of_a_set_follows_its_files_and_its_reader(
 def test_make_of_files_that_changed_since_the_plan_is_refused(
     benchmark: Benchmark, tmp_path: Path, reader: type[ReadFacts | ReadKnowledgeBase]
 ) -> None:
-    shutil.copytree(catalog.files(ENTRY)[0].parent, tmp_path / "set")
+    shutil.copytree(catalog.list_files(ENTRY)[0].parent, tmp_path / "set")
     stage = reader(replace(benchmark, path=str(tmp_path / "set")), ENTRY)
     artifact = Artifact(Store(str(tmp_path / "store")), stage.recipe)
-    path = catalog.files(ENTRY, stage.benchmark.path)[0]
+    path = catalog.list_files(ENTRY, stage.benchmark.path)[0]
     rows = pl.read_parquet(path)
     rows.head(rows.height - 1).write_parquet(path)
     with pytest.raises(InputError, match=naming("changed", "run again")):

@@ -300,7 +300,7 @@ def test_fingerprints_same_files_elsewhere_are_the_same(
     before: Before, fingerprints: Fingerprints, tmp_path: Path
 ) -> None:
     run, names_before = before["generate"]
-    (file,) = catalog.files(catalog.entry(run.benchmark.data))
+    (file,) = catalog.list_files(catalog.entry(run.benchmark.data))
     shutil.copy(file, tmp_path)
     assert fingerprints(changed(run, "benchmark.path", str(tmp_path))) == names_before
 

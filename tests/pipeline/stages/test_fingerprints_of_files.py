@@ -78,7 +78,7 @@ def test_fingerprints_file_of_the_model_changed_are_others(
 def test_fingerprints_file_of_a_layout_changed_are_others(
     small: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    facts = catalog.read(catalog.entry("kamel-mini"))
+    facts = catalog.read_facts(catalog.entry("kamel-mini"))
     for name_of_file, content in files_from_facts(facts).items():
         path = tmp_path / "kamel" / name_of_file
         path.parent.mkdir(parents=True, exist_ok=True)
