@@ -31,7 +31,7 @@ from factsweep.operators.datasets.knowledge_base import (
 from factsweep.operators.errors import InputError
 from factsweep.pipeline.building.set_folder import check_new, describe_set, publish
 from factsweep.pipeline.inputs import catalog, digests
-from factsweep.pipeline.inputs.files import check_file, read_labels, open_lines, read_rows
+from factsweep.pipeline.inputs.files import check_file, open_lines, read_labels, read_rows
 from factsweep.pipeline.machine.logs import Meter
 
 TABLES = ("triples", "entities")  # in the order in which the files of a part are written
