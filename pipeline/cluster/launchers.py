@@ -141,6 +141,7 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
         "ttlSecondsAfterFinished": 600,
         "rayClusterSpec": _describe_ray_cluster(run, launch),
     }
+    command = job_request.command(overrides, verb)
     # KubeRay takes names of 47 characters; Kubernetes makes up the last 5.
     name = re.sub(r"[^a-z0-9]+", "-", f"factsweep-{run.name}".lower())[:41].strip("-")
     manifest = {
@@ -150,9 +151,7 @@ def kuberay_job(run: Run, overrides: Sequence[str], verb: str = "run") -> str:
             "generateName": f"{name}-",
             "labels": {"app.kubernetes.io/name": "factsweep"},
             **({} if launch.namespace is None else {"namespace": launch.namespace}),
-            "annotations": {
-                "factsweep/command": job_request.command(overrides, verb)
-            },  # for people
+            "annotations": {"factsweep/command": command},  # for people
         },
         "spec": spec,
     }

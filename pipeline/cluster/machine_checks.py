@@ -93,9 +93,8 @@ def _check_memory_limit() -> Finding:
     text = f"{usable / _GB:,.0f} GB" + (f" of {total / _GB:,.0f} GB" if usable < total else "")
     fix = "an engine, Ray and the driver need more; give the job or the container more memory"
     fails = fix if usable < _LEAST_MEMORY_GB * _GB else ""
-    return Finding.of(
-        "memory", text, fails=fails, warns=fix if usable < _FEW_MEMORY_GB * _GB else ""
-    )
+    warns = fix if usable < _FEW_MEMORY_GB * _GB else ""
+    return Finding.of("memory", text, fails=fails, warns=warns)
 
 
 def _read_cgroup_limits() -> Iterator[float]:

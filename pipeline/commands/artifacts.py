@@ -139,8 +139,6 @@ def _why(args: argparse.Namespace) -> int:
     (first_name, first_recipe), (second_name, second_recipe) = (
         find_artifact(store, prefix) for prefix in (args.first, args.second)
     )
-    lines = list(explain_difference(first_recipe, second_recipe, Recipes(store))) or [
-        "the same recipe"
-    ]
+    lines = explain_difference(first_recipe, second_recipe, Recipes(store)) or ["the same recipe"]
     print("\n".join([f"{first_name} → {second_name}", *(f"  {line}" for line in lines)]))
     return 0

@@ -109,9 +109,8 @@ def _show_model(args: argparse.Namespace) -> int:
 
     run = load([f"model={args.model}", *args.overrides])
     print("defaults: [base/any@_here_, _self_]")
-    print(
-        yaml.safe_dump(_fields(run.model), sort_keys=False, allow_unicode=True), end="", flush=True
-    )
+    text = yaml.safe_dump(_fields(run.model), sort_keys=False, allow_unicode=True)
+    print(text, end="", flush=True)
     for line in _describe_first_prompts(run):
         print(f"# {line}")
     return 0

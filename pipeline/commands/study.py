@@ -126,11 +126,8 @@ def _measure_study(study: "Study", *, ask: bool) -> int:
     failures = ask_members(study) if ask else []
     n_missing = sum(not member.is_answered for member in study.members)
     if n_missing == len(study.members):
-        raise (
-            failures[0].error
-            if failures
-            else InputError(f"no run of {study.name} has results yet.")
-        )
+        no_results = InputError(f"no run of {study.name} has results yet.")
+        raise failures[0].error if failures else no_results
     findings = study_report.write(study)
     for table in findings.tables:
         print(fit_to_terminal(f"\n{markdown(table)}"))

@@ -252,12 +252,8 @@ def _compose_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
     if len(prompts) != 1:
         return _compose_by_hydra(choices)
     path = folders.files("prompt")[prompts[0].partition("=")[2]]
-    fields = OmegaConf.load(path)
-    if (
-        not OmegaConf.is_dict(fields)
-        or "defaults" in fields
-        or "@package" in path.read_text("utf-8")
-    ):
+    fields, has_package = OmegaConf.load(path), "@package" in path.read_text("utf-8")
+    if not OmegaConf.is_dict(fields) or "defaults" in fields or has_package:
         return _compose_by_hydra(choices)
     config = deepcopy(_compose_files(tuple(c for c in choices if c not in prompts), own_files))
     config.prompt = fields

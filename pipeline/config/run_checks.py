@@ -151,9 +151,8 @@ def _check_arguments(model: Model, engine: EngineKind) -> None:
 
 def _check_endpoint(run: Run) -> None:
     model, is_served = run.model, run.model.source == "endpoint"
-    is_open = model.urls == ("???",) or not (
-        model.urls or getattr(run.cluster.launch, "serve", None)
-    )
+    serves = getattr(run.cluster.launch, "serve", None)
+    is_open = model.urls == ("???",) or not (model.urls or serves)
     if is_served and (is_open or model.id == "???"):
         raise InputError(
             "a model behind an endpoint needs model.id=<its name there> and model.endpoint=<URL>, "
@@ -220,10 +219,8 @@ def _check_confidence(run: Run) -> None:
     kinds = options.ask
     if not kinds or run.answers is not None:
         return
-    if (
-        not (options.true.strip() and options.false.strip())
-        or options.true.strip() == options.false.strip()
-    ):
+    words = {options.true.strip(), options.false.strip()}
+    if "" in words or len(words) < 2:
         raise InputError(
             f"decoding.confidence.true={options.true!r} and false={options.false!r} are compared "
             "as answers; give two different words."

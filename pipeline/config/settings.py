@@ -50,11 +50,8 @@ def load(overrides: Sequence[str]) -> Run:
     elif run.model.architecture == "encoder":  # vLLM scores no masked model
         run = replace(run, decoding=replace(run.decoding, scorer="transformers"))
     check_run(run)
-    return (
-        replace(run, decoding=_fill_decoding(run.decoding))
-        if run.method.ask.ability == FILL
-        else run
-    )
+    fills_masks = run.method.ask.ability == FILL
+    return replace(run, decoding=_fill_decoding(run.decoding)) if fills_masks else run
 
 
 def run_of_record(recorded: Mapping[str, Any]) -> Run:
@@ -233,9 +230,8 @@ def _load_refusals(language: str) -> tuple[str, ...]:
 def _build_options(metrics: Mapping[str, Any], benchmark: Benchmark) -> Any:
     kind = METHODS[benchmark.method].measure.options
     own_fields = {field.name for field in fields(kind)}
-    foreign = {
-        f.name for method in METHODS.values() for f in fields(method.measure.options)
-    } - own_fields
+    all_fields = {f.name for method in METHODS.values() for f in fields(method.measure.options)}
+    foreign = all_fields - own_fields
     return build(kind, {name: x for name, x in metrics.items() if name not in foreign}, "metrics")
 
 

@@ -154,14 +154,13 @@ def predict_costs(plan: Plan, work: pl.DataFrame) -> pl.DataFrame:
 
 def _add_rough_ranges(run: Run, place: PlanHardware, costs: pl.DataFrame) -> pl.DataFrame:
     billions, tables = run.model.billions_of_parameters, run.method.ask.ability.tables
+    machine = place.engine, place.gpus, place.cores
     if billions is None or run.engine.hardware is not None:  # of a server, or of the fake engine
         return costs
     rows, shipped = [], load_shipped_rates()
     for row in costs.iter_rows(named=True):
         if row["seconds"] is None and row["stage"] in tables:
-            rough = rough_seconds(
-                shipped, row["stage"], billions, place.engine, place.gpus, place.cores
-            )
+            rough = rough_seconds(shipped, row["stage"], billions, *machine)
             if rough is not None:
                 ends = (rough.most, rough.least)
                 slow, fast = (f"{float(f'{1 / seconds:.2g}'):,g}" for seconds in ends)
@@ -362,19 +361,17 @@ def cost_table(spent: pl.DataFrame) -> pl.DataFrame:
         "setting",
         "stage",
         *(COUNT.column(pl.col(name)).alias(name.replace("_", " ")) for name in _COUNTS),
-        _PERCENT.column(_null_if_infinite(pl.col("cached_tokens") / pl.col("prompt_tokens"))).alias(
-            "cached"
-        ),
+        _share_column("cached_tokens", "prompt_tokens", "cached"),
         *(MONEY.column(pl.col(name)).alias("spent") for name in cost),
         HOURS.column(pl.when(engine).then(pl.col("seconds") / 3600)).alias("engine-hours"),
-        _PERCENT.column(_null_if_infinite(pl.col("idle_seconds") / pl.col("seconds"))).alias(
-            "idle"
-        ),
+        _share_column("idle_seconds", "seconds", "idle"),
         HOURS.column(pl.when(pl.col("gpu_seconds") > 0).then(hours)).alias("GPU-hours"),
         HOURS.column(pl.when(pl.col("core_seconds") > 0).then(hours)).alias("core-hours"),
         MEGABYTES.column(pl.col("bytes")).alias("MB"),
     )
 
 
-def _null_if_infinite(share: pl.Expr) -> pl.Expr:
-    return pl.when(share.is_finite()).then(share)
+def _share_column(part: str, whole: str, name: str) -> pl.Expr:
+    """A column's share of another as text; null where it is divided by 0."""
+    share = pl.col(part) / pl.col(whole)
+    return _PERCENT.column(pl.when(share.is_finite()).then(share)).alias(name)

@@ -221,9 +221,8 @@ def publish(shard: OpenShard) -> None:
     ids = shard.rows.select("prompt_id")
     unanswered = ids.join(answers, on="prompt_id", how="anti", maintain_order="left")
     if not unanswered.is_empty():
-        errors = build_death_errors(work, unanswered).update(
-            read_refusals(work), on="prompt_id", how="left"
-        )
+        errors = build_death_errors(work, unanswered)
+        errors = errors.update(read_refusals(work), on="prompt_id", how="left")
         artifact.publish("errors", work.shard, errors)
     thoughts = [work.thoughts] if work.question.extra_tables else []
     folders = (work.chunks, work.refusals, *thoughts)

@@ -140,12 +140,9 @@ class DecodingBar:
         if not self._counts.get("all_answers"):
             return
         time_s, parts = time.monotonic(), [*_format_counts(self._counts)]
-        if (
-            self._counts["decoded"]
-            and self._has_engine_at is not None
-            and time_s > self._has_engine_at
-        ):
-            parts += rates(self._counts, time_s - self._has_engine_at, "decoded")
+        engine_s = 0.0 if self._has_engine_at is None else time_s - self._has_engine_at
+        if self._counts["decoded"] and engine_s > 0:
+            parts += rates(self._counts, engine_s, "decoded")
         parts.append(f"{clock(time_s - self._began)} in all")
         self._meter.say(f"{self._meter.title}: {' · '.join(parts)}")
 

@@ -134,9 +134,8 @@ def count_left(items: Sequence[Work]) -> list[int]:
     }
     # Blocks of samples ask the same prompts.
     by_prompts = {_prompts_key(work): work for work in items if work.question.part is None}
-    n_prompts = dict(
-        zip(by_prompts, store.each(count_asked, list(by_prompts.values())), strict=True)
-    )
+    n_asked = store.each(count_asked, list(by_prompts.values()))
+    n_prompts = dict(zip(by_prompts, n_asked, strict=True))
 
     def count(work: Work) -> int:
         listing = published[work.artifact.folder]

@@ -120,22 +120,18 @@ def _download(repository: Repository, say: Say) -> tuple[str, Path]:
 
 def refusal(error: Exception, name: str, revision: str, fix: str) -> str:
     """One sentence: why the hub did not give a repository, and the fix."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors as refusals
 
     cause = _find_hub_error(error)
     status = _status_code(cause)
-    if isinstance(cause, GatedRepoError):
+    if isinstance(cause, refusals.GatedRepoError):
         return (
             f"{name} is gated: ask for access on its page of the hub, then set HF_TOKEN to a token "
             "of that account."
         )
-    if isinstance(cause, RevisionNotFoundError):
+    if isinstance(cause, refusals.RevisionNotFoundError):
         return f"{name} has no revision {revision}; give a branch, a tag or a commit that it has."
-    if isinstance(cause, RepositoryNotFoundError):
+    if isinstance(cause, refusals.RepositoryNotFoundError):
         return f"the hub has no {name}, or HF_TOKEN may not see it; check the id and the token."
     if status in (401, 403):
         return (

@@ -378,13 +378,11 @@ def _compare_relations(
         first_evidence = pair.first.evidence({**first, answers: rows[0]}, facts)
         second_evidence = pair.second.evidence({**second, answers: rows[1]}, facts)
         changes.append(state_changes(first_evidence, second_evidence, thresholds))
-    own_relations = [sorted({*branch.relations} - {*pair.relations}) for branch in branches]
-    own_rows = [
-        [branch.matched_answers(relation) for relation in relations]
-        for branch, relations in zip(branches, own_relations, strict=True)
-    ]
-    counts += [count_shared(rows, rows.clear()) for rows in own_rows[0]]
-    counts += [count_shared(rows.clear(), rows) for rows in own_rows[1]]
+    for branch in branches:
+        for relation in sorted({*branch.relations} - {*pair.relations}):
+            own = branch.matched_answers(relation)
+            sides = (own, own.clear()) if branch is pair.first else (own.clear(), own)
+            counts.append(count_shared(*sides))
     total = SharedCounts.total(counts)
     if not (total.prompts if unit == "prompt" else total.facts):
         raise InputError(
@@ -415,9 +413,8 @@ def _rename_other_prompts(
     Ids count templates and names, which are others in other facts.
     """
     prompts = []
-    for branch, facts, matched in zip(
-        (pair.first, pair.second), facts_of_both, (first, second), strict=True
-    ):
+    sides = zip((pair.first, pair.second), facts_of_both, (first, second), strict=True)
+    for branch, facts, matched in sides:
         rows = matched[branch.benchmark_method.measure.answers]
         words = rows.select("prompt_id", "pair_id", "template_id", "subject_index")
         words = words.with_columns(pl.exclude("subject_index").cast(pl.String))

@@ -132,12 +132,9 @@ def estimate_setting(run: Run, branch: Branch, controls: Controls) -> pl.DataFra
         "variant": branch.setting.variant,
         "control": None if control is None else control.artifacts["matched"].folder,
     }
-    missing = {
-        name: pl.lit(text, pl.String)
-        for name, text in texts.items()
-        if name not in estimates.columns
-    }
-    return estimates.with_columns(**missing).select(empty("estimates").columns)
+    missing = texts.keys() - {*estimates.columns}
+    literals = {name: pl.lit(texts[name], pl.String) for name in missing}
+    return estimates.with_columns(**literals).select(empty("estimates").columns)
 
 
 def _match_answers(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,9 +120,7 @@ def _forecast_setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool)
         figures.n_whole += rows.height
         if tokens:
             leaks = count_demonstrations(expansion, facts.pairs)
-            figures.leaks = DemonstrationCounts(
-                *(a + b for a, b in zip(figures.leaks, leaks, strict=True))
-            )
+            figures.leaks = DemonstrationCounts(*map(add, figures.leaks, leaks))
         if choose is None:
             figures.prompts[name] = rows.height
             figures.shards += len(last)
@@ -164,9 +163,8 @@ def _count_relation(plan: Plan, figures: Forecast, expansion: Expansion, *, toke
             tokenizer = models.tokenizer(plan.weights)
             ids = longest_ids = question.task.token_ids(tokenizer, part["text"].to_list())
             if expansion.candidate_sets is not None:
-                longest_ids = question.task.token_ids(
-                    tokenizer, expansion.longest_texts(part).to_list()
-                )
+                texts = expansion.longest_texts(part).to_list()
+                longest_ids = question.task.token_ids(tokenizer, texts)
             limit = room(plan.run)
             fits = pl.Series([len(prompt) <= limit for prompt in longest_ids], dtype=pl.Boolean)
             figures.n_asked[question.table] += int(fits.sum())
@@ -215,12 +213,9 @@ def _count_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
         return {artifact.folder: 0 for artifact in branch.list_outputs() if artifact.is_complete()}
     if branch.chosen is not None:  # the chosen prompts may not be written yet
         steps = ((step, step.question) for step in branch.steps if step.question is not None)
-        steps_of_all = tuple(
-            replace(step, question=replace(question, part=None)) for step, question in steps
-        )
-        rows = remaining_prompts.find_unanswered(
-            [*list_branch_work(run, replace(branch, steps=steps_of_all))]
-        )
+        whole_steps = (replace(step, question=replace(q, part=None)) for step, q in steps)
+        whole_branch = replace(branch, steps=tuple(whole_steps))
+        rows = remaining_prompts.find_unanswered([*list_branch_work(run, whole_branch)])
         needed = pl.concat(figures.needed)
         n = sum(ids.join(needed, on="prompt_id", how="semi").height for ids in rows)
         return {branch.answers.folder: n}

@@ -181,23 +181,15 @@ def compute(plan: Plan) -> None:
 
     from factsweep.pipeline.runs.run_tasks import follow
 
-    wait = plan.run.cluster.when_held == "wait"
+    run, missing = plan.run, plan.missing()
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
-    with lease.hold_leases(
-        plan.store,
-        plan.missing(),
-        wait=wait,
-        shared=shared,
-        say=run_files.PulseWriter(plan.run).report_wait,
-    ) as writer:
-        run_files.write_pulse(plan.run, "running", {})
-        with (
-            cluster.start_ray(plan.run, offline=plan.weights.offline),
-            cluster.watch_head(
-                ray.get_runtime_context().gcs_address, partial(run_files.log_failure, plan.run)
-            ),
-        ):
-            follow(plan, writer)
+    wait, say = run.cluster.when_held == "wait", run_files.PulseWriter(run).report_wait
+    with lease.hold_leases(plan.store, missing, wait=wait, shared=shared, say=say) as writer:
+        run_files.write_pulse(run, "running", {})
+        with cluster.start_ray(run, offline=plan.weights.offline):
+            head = ray.get_runtime_context().gcs_address
+            with cluster.watch_head(head, partial(run_files.log_failure, run)):
+                follow(plan, writer)
 
 
 def check_failed(plan: Plan) -> None:

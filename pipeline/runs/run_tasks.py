@@ -86,14 +86,10 @@ def _copy_engine_logs(run: Run, tally: Any) -> None:
     """Copy the engines' logs next to that of the run; those on lost nodes are lost."""
     lost = []
     try:
-        reads = [
-            ray.remote(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )(root_cause.read_log).remote(Path(log))
-            for node, log in ray.get(tally.logs.remote(), timeout=_LOGS_S)
-        ]
+        reads, remote = [], ray.remote(num_cpus=0, max_retries=0)(root_cause.read_log)
+        for node, log in ray.get(tally.logs.remote(), timeout=_LOGS_S):
+            place = NodeAffinitySchedulingStrategy(node, soft=False)
+            reads.append(remote.options(scheduling_strategy=place).remote(Path(log)))
         if reads:
             ray.wait(reads, num_returns=len(reads), timeout=_LOGS_S)
         for number, read in enumerate(reads, 1):

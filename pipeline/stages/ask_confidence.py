@@ -28,12 +28,11 @@ def add_questions(run: Run, questions: Questions) -> Questions:
     options, most_tokens = run.decoding.confidence, run.model.max_model_len
     sampling = Sampling(max_tokens=options.max_tokens, stop=())
     words = (options.true, options.false)
+    truth = AskTruth(greedy, options.p_true, most_tokens, words)
+    number = AskNumber(greedy, options.verbalised, most_tokens, sampling)
     tasks: dict[str, tuple[Task, dict[str, Any]]] = {
-        "p_true": (AskTruth(greedy, options.p_true, most_tokens, words), {"words": words}),
-        "verbalised": (
-            AskNumber(greedy, options.verbalised, most_tokens, sampling),
-            {"reply": asdict(sampling)},
-        ),
+        "p_true": (truth, {"words": words}),
+        "verbalised": (number, {"reply": asdict(sampling)}),
     }
     extra_questions = list(questions.extra_questions)
     for kind in options.ask:

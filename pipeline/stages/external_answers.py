@@ -159,15 +159,9 @@ class GivenAnswers:
                 return None, thought, reason, is_prompt_removed, False, False, False
         before_stop = cut_at_stops(answer, self.stops)
         is_cut = answer[len(before_stop) :].strip() != ""
-        return (
-            before_stop,
-            thought,
-            None,
-            is_prompt_removed,
-            is_cut,
-            has_thought and not self.thinks,
-            is_cut and not before_stop.strip(),
-        )
+        keeps_thought = has_thought and not self.thinks
+        is_empty = is_cut and not before_stop.strip()
+        return before_stop, thought, None, is_prompt_removed, is_cut, keeps_thought, is_empty
 
     def check(self) -> None:
         """Refuse a file without its columns, or of answers to other prompts.
