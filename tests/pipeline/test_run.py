@@ -163,7 +163,7 @@ def test_stop_of_a_run_whose_ray_is_gone_is_said(
     tally = tally_actor(small_settings().cluster)
     ray.kill(tally)
     with caplog.at_level("WARNING"):
-        following._stop([], tally)
+        following._stop_engines([], tally)
     assert "ActorDiedError" in caplog.text
     assert "published answers are kept" in caplog.text
 

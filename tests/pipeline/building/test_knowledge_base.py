@@ -164,7 +164,7 @@ def test_build_dump_parts_of_another_dump_are_refused(
 ) -> None:
     dump, aside = tmp_path / "dump.json", tmp_path / ".out.parts"
     dump.write_text(DUMP)
-    builder._settle(aside, dump, ["en"], lines)
+    builder._keep_settings(aside, dump, ["en"], lines)
     if text != DUMP:  # of the same size, and written since
         dump.write_text(text)
     with pytest.raises(InputError, match=problem):

@@ -324,7 +324,7 @@ def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(settings, "load", composed)  # hostile ones fit no conf/
     monkeypatch.setattr("factsweep.pipeline.runs.run.run", lambda _: None)
-    monkeypatch.setattr("factsweep.pipeline.commands.run._print_card", lambda _: 0)
+    monkeypatch.setattr("factsweep.pipeline.commands.run.print_card", lambda _: 0)
     assert main(arguments) == 0
     return run_overrides
 

@@ -128,7 +128,7 @@ def test_journal_log_of_a_node_that_is_gone_takes_no_other_along(
     logs = ray.put([(f"{1:056x}", "/gone.err"), (node_id, "/none.err")])
     tally = SimpleNamespace(logs=SimpleNamespace(remote=lambda: logs))
     with caplog.at_level("WARNING"):
-        following._keep_logs(settings, tally)
+        following._copy_engine_logs(settings, tally)
     (path,) = folder(settings).iterdir()
     assert path.name.endswith("-2.log")
     assert re.search(naming("1 of 2 engines", "TaskUnschedulableError"), caplog.text)

@@ -67,7 +67,7 @@ def test_aggregate_metric_gets_stored_columns_of_each_answer_by_their_names(
     )
     other = {**METHODS, "belief": replace(method, measure=measure)}
     monkeypatch.setattr("factsweep.pipeline.stages.aggregate.METHODS", other)
-    answers = stage._tables(facts_stage.load(stage.facts))["answers"]
+    answers = stage._condense_tables(facts_stage.load(stage.facts))["answers"]
     stored = branch.answers.read_all("generations").select("prompt_id", "text")
     assert answers.height == 72
     unique = answers.join(stored, on="prompt_id", suffix="_stored")
