@@ -71,7 +71,7 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     # Ray would print a page per dead engine; `decoding/progress_counter.py` prints one sentence.
     worker.print_to_stdstream = lambda *_, **__: None
     environment = worker_variables(run, offline=offline)
-    with nullcontext() if run.cluster.address else _own_folder() as folder:
+    with nullcontext() if run.cluster.address else _make_private_folder() as folder:
         try:
             _connect(run, environment, folder)
             _check_room(run, gpus_by_node())
@@ -122,7 +122,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
                 ray.init(
                     address=run.cluster.address or "local",  # not one that RAY_ADDRESS names
                     num_cpus=None if run.cluster.address else run.cluster.num_cpus,
-                    num_gpus=_pretended_gpus(run),
+                    num_gpus=_count_pretended_gpus(run),
                     include_dashboard=False if run.cluster.address is None else None,
                     _temp_dir=None if folder is None else str(folder),
                     _metrics_export_port=port,
@@ -158,7 +158,7 @@ def _connect(run: Run, environment: dict[str, str], folder: Path | None) -> None
             return
 
 
-def _pretended_gpus(run: Run) -> int | None:
+def _count_pretended_gpus(run: Run) -> int | None:
     """The GPUs that a rehearsal needs for all engines; null: those of this machine."""
     if run.model.source != "absent" or run.cluster.address:
         return None
@@ -210,7 +210,7 @@ def _replace_attributes(replacements: Mapping[tuple[Any, str], Any]) -> Iterator
 
 
 @contextmanager
-def _own_folder() -> Iterator[Path]:
+def _make_private_folder() -> Iterator[Path]:
     """Ray's folder of sockets and logs, in a private folder: Ray's own is readable by all.
 
     Its path is short: paths of sockets have at most 107 characters. It is removed at the end, but

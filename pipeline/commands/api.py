@@ -152,10 +152,10 @@ def format_overrides(*overrides: str, **fields: object) -> list[str]:
 
 def _format_value(name: str, value: object) -> str:
     is_text = name not in groups() and types_of(name) in (None, {str})
-    return _value(value) if is_text or not isinstance(value, str) else value
+    return _literal_of_value(value) if is_text or not isinstance(value, str) else value
 
 
-def _value(value: Any) -> str:
+def _literal_of_value(value: Any) -> str:
     if isinstance(value, str | Path):
         return quote(str(value))
     if value is None:
@@ -163,7 +163,9 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_value, value))}]"
+        return f"[{','.join(map(_literal_of_value, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_value(inner)}' for key, inner in value.items())}}}"
+        return (
+            f"{{{','.join(f'{key}:{_literal_of_value(inner)}' for key, inner in value.items())}}}"
+        )
     return str(value)

@@ -83,7 +83,7 @@ class Signature:
                 raise InputError(f"{verb} cannot take {key}=; it takes {keys}.{hint}")
 
 
-def _known_runs() -> list[str]:
+def _list_runs() -> list[str]:
     return [path.parent.name for path in Path("results").glob("*/run.json")]
 
 
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser):
         group: str = "",
         about: str = "",
         run: Callable[[argparse.Namespace], int],
-        known_words: Callable[[], Iterable[str]] = _known_runs,
+        known_words: Callable[[], Iterable[str]] = _list_runs,
     ) -> None:
         """Take words of these names, any of `rest`, and overrides, in any order; then `run`.
 
@@ -279,14 +279,16 @@ def _split_table(lines: Sequence[str], width: int) -> Iterator[str]:
     for column in range(n_names, len(columns)):
         n_chars = 1 + sum(needs[i] + 3 for i in (*part, column))  # "| " and " "
         if len(part) > n_names and n_chars > width:
-            yield from _table([columns[i] for i in part], [needs[i] for i in part], width)
+            yield from _format_columns([columns[i] for i in part], [needs[i] for i in part], width)
             yield ""
             part = [*range(n_names)]
         part.append(column)
-    yield from _table([columns[i] for i in part], [needs[i] for i in part], width)
+    yield from _format_columns([columns[i] for i in part], [needs[i] for i in part], width)
 
 
-def _table(columns: Sequence[Sequence[str]], needs: Sequence[int], width: int) -> Iterator[str]:
+def _format_columns(
+    columns: Sequence[Sequence[str]], needs: Sequence[int], width: int
+) -> Iterator[str]:
     from rich import box
     from rich.console import Console
     from rich.table import Table

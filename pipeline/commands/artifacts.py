@@ -57,7 +57,7 @@ def _artifacts(args: argparse.Namespace) -> int:
     store = Store(folders["artifacts"])
     items = list_artifacts(store, folders["results"])
     if items:
-        print(fit_to_terminal(_table(items)))
+        print(fit_to_terminal(_format_items(items)))
     print(_sum(items, f"in {store.where()}"))
     if idle := find_unneeded(items, unfinished=False):
         fix = shlex.join(["factsweep", "prune", *args.overrides])
@@ -89,7 +89,7 @@ def _prune(args: argparse.Namespace) -> int:
         print(f"nothing to remove: {cause}{note}")
         return 0
     if not args.yes:
-        print(fit_to_terminal(_table(chosen)))
+        print(fit_to_terminal(_format_items(chosen)))
         note *= not args.unfinished
         print(f"would remove {_sum(chosen, f'of {len(items)}')}; --yes removes them{note}")
         return 0
@@ -100,7 +100,7 @@ def _prune(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table(items: Sequence["Item"]) -> str:
+def _format_items(items: Sequence["Item"]) -> str:
     import polars as pl
 
     from factsweep.operators.tables.formats import markdown
@@ -110,7 +110,7 @@ def _table(items: Sequence["Item"]) -> str:
         {
             "artifact": f"{item.folder}{'' if item.is_complete else ' (open)'}",
             "MB": MEGABYTES.text(item.bytes),
-            "needed by": _needed_by(item),
+            "needed by": _format_needs(item),
             "last used": item.used_at.astimezone().strftime("%Y-%m-%d"),
         }
         for item in items
@@ -118,7 +118,7 @@ def _table(items: Sequence["Item"]) -> str:
     return markdown(pl.DataFrame(rows))
 
 
-def _needed_by(item: "Item") -> str:
+def _format_needs(item: "Item") -> str:
     names = list(dict.fromkeys(need.why for need in item.needs))
     cut = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
     return join_list([*names[:_MAX_NAMES], *cut]) if names else "nothing"

@@ -60,7 +60,9 @@ def _compare(args: argparse.Namespace) -> int:
         safe_names.check_run(name.partition(":")[0])
     comparison = settings(dict(map(_parse_override, other_overrides(args))))
     results = places(args)["results"]
-    out = args.out or below(results, f"compare/{safe_names.comparison_folder(*map(_folder, runs))}")
+    out = args.out or below(
+        results, f"compare/{safe_names.comparison_folder(*map(_folder_name, runs))}"
+    )
     options = {"anyway": args.anyway, "unit": args.by, "is_baseline": args.gate}
     pairs = compare_runs(*runs, results, comparison, **options)
     outcomes = _write_and_print(pairs, out)
@@ -78,7 +80,7 @@ def _write_and_print(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str
     folders = []
     for result in comparisons:
         pair = result.pair
-        folders.append(_folder(f"{pair.first.benchmark}-{pair.title}"))
+        folders.append(_folder_name(f"{pair.first.benchmark}-{pair.title}"))
         store = Store(f"{out}/{folders[-1]}")
         write_report(store, result.report)
         print("\n" * bool(outcomes), end="")
@@ -103,7 +105,7 @@ def _write_and_print(comparisons: "Iterable[ComparedRuns]", out: str) -> set[str
     return outcomes
 
 
-def _folder(name: str) -> str:
+def _folder_name(name: str) -> str:
     return name.replace(":", "-").replace(" ", "-")
 
 

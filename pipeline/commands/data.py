@@ -109,14 +109,14 @@ def _show_model(args: argparse.Namespace) -> int:
 
     run = load([f"model={args.model}", *args.overrides])
     print("defaults: [base/any@_here_, _self_]")
-    text = yaml.safe_dump(_fields(run.model), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(_find_changed_fields(run.model), sort_keys=False, allow_unicode=True)
     print(text, end="", flush=True)
     for line in _describe_first_prompts(run):
         print(f"# {line}")
     return 0
 
 
-def _fields(model: "Model") -> dict[str, Any]:
+def _find_changed_fields(model: "Model") -> dict[str, Any]:
     """The fields of the model that differ from those of any model; a branch as its commit."""
     from factsweep.pipeline.config.compose import ANY_MODEL, compose_config
     from factsweep.pipeline.inputs import models

@@ -65,7 +65,7 @@ def choices(group: str) -> list[str]:
 
 def keys() -> list[str]:
     """The dotted names of all fields, and those of the groups."""
-    return _dotted_names(_compose_mapping([]))
+    return _list_dotted_names(_compose_mapping([]))
 
 
 class _RefusedError(InputError):
@@ -96,7 +96,7 @@ def compose_fitting(overrides: Sequence[str]) -> tuple[dict[str, Any], list[str]
             return _compose(fitting), faults
         except _RefusedError as error:
             faults.append(str(error))
-            n, fitting = len(fitting), [text for text in fitting if _key(text) != error.key]
+            n, fitting = len(fitting), [text for text in fitting if _key_of(text) != error.key]
             if len(fitting) == n:
                 raise InputError(join_sentences(faults)) from error
 
@@ -109,7 +109,7 @@ def _compose(overrides: Sequence[str]) -> dict[str, Any]:
             "NAME` measures them all. One value with commas stands in quotes: key='\"a, b\"'."
         )
     hydra_overrides = [
-        o for override in _with_own_facts(texts) for o in _to_hydra_overrides(override)
+        o for override in _replace_own_facts(texts) for o in _to_hydra_overrides(override)
     ]
     try:
         return _compose_mapping(hydra_overrides)
@@ -140,7 +140,7 @@ def _explain_refusal(overrides: Sequence[str], error: Exception) -> _RefusedErro
     return _RefusedError(f"the {subject} not fit conf/: {problem}.")
 
 
-def _with_own_facts(overrides: Sequence[str]) -> list[str]:
+def _replace_own_facts(overrides: Sequence[str]) -> list[str]:
     """The overrides, with a file of facts turned into a benchmark of its name.
 
     That is `benchmark=FILE`, or the path of a plain table without a benchmark.
@@ -241,14 +241,14 @@ def _compose_mapping(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _sets_value(override: str) -> bool:
     """Whether it sets an existing field, rather than choosing, adding or removing one."""
-    key = _key(override)
+    key = _key_of(override)
     return "=" in override and not re.search(r"[+~@/]", key) and key not in folders.groups()
 
 
 @lru_cache(maxsize=64)
 def _compose_files(choices: tuple[str, ...], own_files: object) -> DictConfig:
     """The composition of the chosen files; a prompt without defaults is set after the others."""
-    prompts = [choice for choice in choices if _key(choice) == "prompt"]
+    prompts = [choice for choice in choices if _key_of(choice) == "prompt"]
     if len(prompts) != 1:
         return _compose_by_hydra(choices)
     path = folders.files("prompt")[prompts[0].partition("=")[2]]
@@ -283,9 +283,11 @@ _ELSEWHERE = {
 }
 
 
-def _dotted_names(values: Mapping[str, Any]) -> list[str]:
+def _list_dotted_names(values: Mapping[str, Any]) -> list[str]:
     groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-    inner = [f"{name}.{field}" for name, group in groups.items() for field in _dotted_names(group)]
+    inner = [
+        f"{name}.{field}" for name, group in groups.items() for field in _list_dotted_names(group)
+    ]
     return [*values, *inner]
 
 
@@ -307,8 +309,11 @@ def expand_runs(overrides: Sequence[str]) -> list[ExpandedRun]:
     [('model=gpt2', 'seed=0'), ('model=gpt2', 'seed=1'), ('model=gpt2-xl', 'seed=0'), \
 ('model=gpt2-xl', 'seed=1')]
     """
-    options = {text: [f"{_key(text)}={value}" for value in _values_of(text)] for text in overrides}
-    varied_keys = {_key(text) for text, values in options.items() if values}
+    options = {
+        text: [f"{_key_of(text)}={value}" for value in _list_swept_values(text)]
+        for text in overrides
+    }
+    varied_keys = {_key_of(text) for text, values in options.items() if values}
     runs = []
     for combination in product(*(values or [text] for text, values in options.items())):
         parts = (override.partition("=") for override in combination)
@@ -327,11 +332,11 @@ def gives_several_values(override: str) -> bool:
     return parsed_override is not None and parsed_override.is_sweep_override()
 
 
-def _values_of(override: str) -> list[str]:
+def _list_swept_values(override: str) -> list[str]:
     sweep = try_parse(override)
     if sweep is None or not sweep.is_sweep_override():
         return []
-    key = _key(override)
+    key = _key_of(override)
     pattern: object = sweep.value()
     if isinstance(pattern, Glob):
         return _expand_pattern(override, pattern)
@@ -342,7 +347,7 @@ def _values_of(override: str) -> list[str]:
 
 def _expand_pattern(override: str, pattern: Glob) -> list[str]:
     """The names of a group, or the folders, that match a pattern: step-9 before step-10."""
-    key = _key(override)
+    key = _key_of(override)
     if any("/" in glob for glob in pattern.include):
         paths = (path for glob in pattern.include for path in Path().glob(glob) if path.is_dir())
         names = [f"./{path}" for path in {*paths} if not any(map(path.match, pattern.exclude))]
@@ -363,5 +368,5 @@ def _expand_pattern(override: str, pattern: Glob) -> list[str]:
     return sorted(names, key=with_numbers)
 
 
-def _key(override: str) -> str:
+def _key_of(override: str) -> str:
     return override.partition("=")[0]

@@ -69,7 +69,7 @@ def literal(override: str) -> str:
     reading, kinds = try_parse(override), types_of(name.lstrip("+")) or frozenset()
     if name in folders.groups():  # a model may be a folder, a benchmark a table
         is_read = reading is not None and not reading.is_sweep_override()
-        return override if is_read or not _exists(value) else f"{name}={quote(value)}"
+        return override if is_read or not _path_exists(value) else f"{name}={quote(value)}"
     if reading is not None:
         is_text = str in kinds or value.endswith(_TEMPLATE)
         element = reading._value
@@ -88,11 +88,11 @@ def split_list(override: str) -> list[str]:
 
 def types_of(name: str) -> frozenset[Any] | None:
     """The types of a field but null, by its dotted name; None if it has no type."""
-    return _types().get(name)
+    return _collect_types().get(name)
 
 
 @cache
-def _types() -> Mapping[str, frozenset[Any]]:
+def _collect_types() -> Mapping[str, frozenset[Any]]:
     from factsweep.operators.methods import METHODS  # they load Polars, and help needs none
     from factsweep.pipeline.config.run import Config
 
@@ -114,7 +114,7 @@ def _add_types(types: dict[str, frozenset[Any]], kind: type[Any], prefix: str) -
             _add_types(types, inner, f"{name}.")
 
 
-def _exists(path: str) -> bool:
+def _path_exists(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
     except OSError:  # too long for a name

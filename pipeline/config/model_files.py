@@ -38,10 +38,10 @@ def check_folder(folder: Path, *, needs_weights: bool) -> None:
     """Refuse a folder that is no whole model; with `needs_weights` its weights are checked, too."""
     check_pointers(folder)
     if not (folder / "config.json").is_file():
-        raise InputError(_without_config(folder))
+        raise InputError(_explain_missing_config(folder))
     if not needs_weights:
         return
-    missing = sorted(set(_missing_shards(folder)))
+    missing = sorted(set(_list_missing_shards(folder)))
     if missing:
         raise InputError(
             f"{folder}: {_join_names(missing)} {_verb(missing)} missing, without which the weights "
@@ -59,7 +59,7 @@ def check_folder(folder: Path, *, needs_weights: bool) -> None:
             ) from error
 
 
-def _without_config(folder: Path) -> str:
+def _explain_missing_config(folder: Path) -> str:
     adapter = folder / "adapter_config.json"
     if not adapter.is_file():
         return f"model={folder} has no config.json; copy it into the folder, or give another."
@@ -71,7 +71,7 @@ def _without_config(folder: Path) -> str:
     )
 
 
-def _missing_shards(folder: Path) -> Iterator[str]:
+def _list_missing_shards(folder: Path) -> Iterator[str]:
     """The missing files that an index names, or that the names of shards imply."""
     names = {path.name for path in folder.iterdir() if path.exists()}
     yield from (path.name for path in folder.glob(_WEIGHTS) if not path.exists())  # a link

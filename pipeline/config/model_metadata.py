@@ -107,16 +107,18 @@ class _StoredValues(NamedTuple):
         n_parameters = 0.0
         for kind, n in self.counts.items():
             is_packed = self.bits is not None and kind in _PACKED
-            n_parameters += n * (max(1.0, 8 * _width(kind) / (self.bits or 8)) if is_packed else 1)
+            n_parameters += n * (
+                max(1.0, 8 * _bytes_per_value(kind) / (self.bits or 8)) if is_packed else 1
+            )
         return float(f"{n_parameters / 1e9:.4g}")
 
     def n_bytes(self, width: int) -> float:
         """Their size in memory; plain floats are converted to `width` bytes, others kept."""
         counts = self.counts.items()
-        return sum(n * (width if kind in _FLOATS else _width(kind)) for kind, n in counts)
+        return sum(n * (width if kind in _FLOATS else _bytes_per_value(kind)) for kind, n in counts)
 
 
-def _width(kind: str) -> float:
+def _bytes_per_value(kind: str) -> float:
     """Bytes of a value of a type of safetensors: I32, U8, F8_E4M3, F4."""
     n_bits = re.search(r"\d+", kind)
     return int(n_bits[0]) / 8 if n_bits else 1
@@ -140,7 +142,7 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
         is_loaded = (fields["engine"] or {}).get("load_format") != "dummy"
         check_folder(Path(fields["id"]), needs_weights=is_loaded)
     if fields["source"] == "absent":
-        _size_by_name(fields)
+        _fill_size_from_name(fields)
     elif fields["source"] != "package" and any(fields[name] is None for name in _READ):
         with input_errors(f"the config.json of model={fields['id']}", f"repair it, or {_GIVE}"):
             _fill_from_files(fields, cluster)
@@ -152,7 +154,7 @@ def describe(model: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str, 
     return fields
 
 
-def _size_by_name(fields: dict[str, Any]) -> None:
+def _fill_size_from_name(fields: dict[str, Any]) -> None:
     """Fill in the unset fields of a model without files: its size by its name.
 
     Names round down: models of `8b` have 8.03 to 8.2 billion parameters.
@@ -507,7 +509,7 @@ def check(model: Model, device: str, engine: str) -> None:
     """Refuse quantised weights that an engine cannot compute with on `cpu` or `cuda`."""
     quantisation, problem = _quantisation_of_model(model), None
     if quantisation and engine == "vllm":
-        problem = _missing_kernels(quantisation, device, model.dtype)
+        problem = _explain_missing_kernels(quantisation, device, model.dtype)
     elif quantisation.get("quant_method") == _BITSANDBYTES and find_spec(_BITSANDBYTES) is None:
         fix = f"give them with pip install {_BITSANDBYTES}, or {_TAKE_COPY}"
         problem = f"its kernels are not installed; {fix}"
@@ -518,7 +520,9 @@ def check(model: Model, device: str, engine: str) -> None:
         )
 
 
-def _missing_kernels(quantisation: Mapping[str, Any], device: str, dtype: str) -> str | None:
+def _explain_missing_kernels(
+    quantisation: Mapping[str, Any], device: str, dtype: str
+) -> str | None:
     """Why vLLM cannot compute with such weights on a device, and the fix; None: it can."""
     method, schemes = quantisation["quant_method"], vllm_source.schemes()
     if schemes is not None and method not in schemes:

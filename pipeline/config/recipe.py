@@ -130,7 +130,7 @@ def build(kind: type[T], values: Any, path: str) -> T:
     try:
         # As JSON, where a strict check takes lists for tuples and mappings for dataclasses. Inner
         # dataclasses have no configuration of their own, and are checked as strictly.
-        built: T = _adapter(kind).validate_json(text)  # type: ignore[arg-type]
+        built: T = _build_strict_adapter(kind).validate_json(text)  # type: ignore[arg-type]
     except ValidationError as error:
         raise InputError(join_sentences(_explain_errors(kind, error, path))) from error
     return built
@@ -156,7 +156,7 @@ def _explain_errors(kind: type[Any], error: ValidationError, path: str) -> list[
 
 
 @cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def _build_strict_adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(with_config(_STRICT)(kind))
 
 

@@ -27,7 +27,7 @@ class CountLabel(NamedTuple):
     noun_and_suffix: tuple[str, str] | None = None
 
 
-# By their names in a progress counter (progress_counter.py) and in `_figures`.
+# By their names in a progress counter (progress_counter.py) and in `_derive_figures`.
 COUNTS: Mapping[str, CountLabel] = {
     "prompts": CountLabel("factsweep_prompts", "Prompts that engines answered"),
     "decoded": CountLabel("factsweep_answers", "Answers that engines gave"),
@@ -162,7 +162,7 @@ class Metrics:
 
     def show(self, counts: Counts) -> None:
         """Show the counts of this moment; a restarted tally begins again at 0."""
-        figures = _figures(counts)
+        figures = _derive_figures(counts)
         for name, metric in SHOWN.items():
             if not metric.grows:
                 self._metrics[name].set(figures[name])
@@ -171,7 +171,7 @@ class Metrics:
         self._before = figures
 
 
-def _figures(counts: Counts) -> dict[str, float]:
+def _derive_figures(counts: Counts) -> dict[str, float]:
     figures = {name: counts.get(name, 0) for name in COUNTS}
     figures["faults"] = figures["turned_away"] + figures["timed_out"] + figures["failed"]
     figures["cached_share"] = figures["cached_tokens"] / max(1, figures["prompt_tokens"])

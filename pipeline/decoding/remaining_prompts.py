@@ -220,7 +220,7 @@ def add_lease(artifact: Artifact, leases: Mapping[str, Lease]) -> Artifact:
 def list_branch_work(run: Run, branch: Branch) -> Iterator[Work]:
     """The shards of a setting that are not answered yet; its prompts must be complete."""
     for artifact, question in branch.list_questions():
-        for shard in _missing(artifact, branch.prompts, question):
+        for shard in _list_missing_shards(artifact, branch.prompts, question):
             yield Work(
                 artifact=artifact,
                 prompts=branch.prompts,
@@ -272,11 +272,11 @@ def finish_all(plan: Plan, leases: Mapping[str, Lease], folder: str | None = Non
         for artifact, question in branch.list_questions():
             if folder not in (None, artifact.folder) or artifact.is_complete():
                 continue
-            if folder is None or not _missing(artifact, branch.prompts, question):
+            if folder is None or not _list_missing_shards(artifact, branch.prompts, question):
                 finish(branch, add_lease(artifact, leases), question)
 
 
-def _missing(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
+def _list_missing_shards(output: Artifact, prompts: Artifact, question: Question) -> list[str]:
     if output.is_complete():
         return []
     published = set(output.shards(question.table)) - find_trials(output, question.table)

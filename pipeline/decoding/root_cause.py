@@ -53,7 +53,7 @@ def find_cause_in_log(log: Path) -> str:
 
     Lines that only point to another error are skipped.
     """
-    outputs = [_last_lines(path) for path in (log, log.with_suffix(".out"))]
+    outputs = [_read_lines(path) for path in (log, log.with_suffix(".out"))]
     for lines in outputs:
         candidates = [line for line in reversed(lines) if not _ELSEWHERE.search(line)]
         matches = (_RAISED.match(line) or _FATAL.match(line) for line in candidates)
@@ -65,14 +65,14 @@ def find_cause_in_log(log: Path) -> str:
 
 def add_log_lines(error: DecodingError, log: Path) -> DecodingError:
     """The error with the last lines of an engine's log as notes, if the log is on this machine."""
-    for line in (_last_lines(log) or _last_lines(log.with_suffix(".out")))[-_LAST:]:
+    for line in (_read_lines(log) or _read_lines(log.with_suffix(".out")))[-_LAST:]:
         error.add_note(f"its log: {_shorten(line)}")
     return error
 
 
 def read_log(log: Path) -> str:
     """The standard output and error of a process, the last quarter megabyte of each."""
-    return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _last_lines(path))
+    return "\n".join(line for path in (log.with_suffix(".out"), log) for line in _read_lines(path))
 
 
 def find_own_log() -> Path:
@@ -80,7 +80,7 @@ def find_own_log() -> Path:
     return Path("/proc/self/fd/2").resolve()
 
 
-def _last_lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     if not path.is_file():
         return []
     with path.open("rb") as file:

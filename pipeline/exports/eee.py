@@ -105,7 +105,9 @@ class EvaluationRecord:
     def _describe_results(self) -> Iterator[dict[str, Any]]:
         metrics = self.exported.metrics.drop_nulls("value")
         branches = self.exported.results.branches
-        generation_by_setting = {branch.setting: self._generation(branch) for branch in branches}
+        generation_by_setting = {
+            branch.setting: self._describe_generation(branch) for branch in branches
+        }
         for row in metrics.iter_rows(named=True):
             setting = self.exported.setting_of(row)
             generation = generation_by_setting.get(setting or "")
@@ -165,7 +167,7 @@ class EvaluationRecord:
         counts = texts_of({"n": row["n"], "n_failed": row["n_failed"]})
         return {"score": row["value"], "details": counts, "uncertainty": uncertainty}
 
-    def _generation(self, branch: PastBranch) -> dict[str, Any]:
+    def _describe_generation(self, branch: PastBranch) -> dict[str, Any]:
         sampling = self.exported.sampling(branch)
         arguments = {name: sampling[name] for name in ("temperature", "top_p") if name in sampling}
         if "max_tokens" in sampling:

@@ -131,11 +131,11 @@ def _resolve_served(model: Model) -> Weights:
 
 def _resolve_absent(model: Model) -> Weights:
     """No weights, and a stand-in for the tokenizer: for plans and rehearsals."""
-    stand_in = _stand_in_model()
+    stand_in = _load_stand_in_model()
     return Weights(model, "absent", {"tokenizer": f"{stand_in.id} {stand_in.revision}"})
 
 
-def _stand_in_model() -> Model:
+def _load_stand_in_model() -> Model:
     from factsweep.pipeline.config.settings import load  # loads Hydra, which engines do without
 
     return resolve_dtype(load(["model=smollm2-135m"]).model, "cpu")
@@ -264,7 +264,7 @@ def tokenizer(weights: Weights) -> Any:
     """
     model = weights.model
     if model.source == "absent":
-        return _set_template(tokenizer(resolve(_stand_in_model())), model)
+        return _set_template(tokenizer(resolve(_load_stand_in_model())), model)
     if model.source != "endpoint":
         folder, revision = location(weights), weights.revision if model.source == "hub" else None
         is_folder = model.source != "hub"

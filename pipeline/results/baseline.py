@@ -69,7 +69,7 @@ def accept(nightly: str, run: str, results: str) -> Baseline:
         metrics={str(branch): branch.metrics.folder for branch in branches},
     )
     rows = [asdict(baseline) for baseline in (*history(nightly, results), accepted)]
-    store.put_json(_path(nightly), {"accepted": rows})
+    store.put_json(_baseline_path(nightly), {"accepted": rows})
     return accepted
 
 
@@ -79,7 +79,7 @@ def history(nightly: str, results: str) -> list[Baseline]:
     Raises:
         DamagedFileError: the list is damaged.
     """
-    store, name = Store(results), _path(nightly)
+    store, name = Store(results), _baseline_path(nightly)
     try:
         rows = store.get_json(name, "accepted", fix=_FIX)["accepted"]
     except FileNotFoundError:
@@ -114,5 +114,5 @@ def format_subject(model: str, benchmark: str) -> str:
     return f"{model} on {benchmark}"
 
 
-def _path(nightly: str) -> str:
+def _baseline_path(nightly: str) -> str:
     return f"baselines/{nightly}.json"

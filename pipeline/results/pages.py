@@ -162,7 +162,7 @@ def _title(report: Report, name: str) -> str:
 def _format_lead(
     branches: Sequence[PastBranch], facts: Facts, settings_answers: Sequence[SettingAnswers]
 ) -> str:
-    n_prompts = sum(sum(_rows(branch.artifacts["prompts"], "prompts")) for branch in branches)
+    n_prompts = sum(sum(_row_counts(branch.artifacts["prompts"], "prompts")) for branch in branches)
     pairs = facts.pairs
     if settings_answers:
         pair_ids = pl.concat(setting.facts["pair_id"] for setting in settings_answers)
@@ -174,7 +174,7 @@ def _format_lead(
     )
 
 
-def _rows(artifact: Artifact, table: str) -> Collection[int]:
+def _row_counts(artifact: Artifact, table: str) -> Collection[int]:
     """The number of rows of each shard; empty if the artifact was removed."""
     return artifact.rows(table).values() if artifact.is_complete() else ()
 
@@ -316,6 +316,6 @@ def _describe_runs(branches: Sequence[PastBranch]) -> Iterator[dict[str, Any]]:
         for branch in branches:
             if branch.run == name:
                 artifacts = [branch.answers, branch.artifacts.get("admitted")]
-                n_errors = (sum(_rows(a, "errors")) for a in artifacts if a is not None)
+                n_errors = (sum(_row_counts(a, "errors")) for a in artifacts if a is not None)
                 errors[branch.setting] += sum(n_errors)
         yield describe_run(name, record, ran_rows(record, errors), _FIELDS)

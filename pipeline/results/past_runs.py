@@ -156,17 +156,17 @@ def runs(results: str, name: str) -> list[str]:
     Raises:
         InputError: there is no such run.
     """
-    if not (names := _with_file(results, name, NAME)):
+    if not (names := _list_runs_with_file(results, name, NAME)):
         raise _unknown_run_error(results, name)
     return names
 
 
 def list_estimated(results: str, name: str) -> list[str]:
     """The runs that a name stands for and that asked a part of their prompts."""
-    return _with_file(results, name, ESTIMATE)
+    return _list_runs_with_file(results, name, ESTIMATE)
 
 
-def _with_file(results: str, name: str, file: str) -> list[str]:
+def _list_runs_with_file(results: str, name: str, file: str) -> list[str]:
     store = Store(results)
     names = (name, *(f"{name}/{folder}" for folder in store.folders(name)))
     return [run for run in names if file in store.names(run)]

@@ -108,7 +108,7 @@ def write(
     lines = collect_warnings(branches, result, leaking)
     for line in lines:
         LOG.warning("%s", line)
-    report = _with_costs(branches, result, leaking)
+    report = _report_with_costs(branches, result, leaking)
     files = {
         METRICS: encode(metrics, ShardPlace("metrics", "", "metrics")),
         **dict(report_files(report)),
@@ -144,10 +144,12 @@ def _count_tokens(plan: Plan, texts: Sequence[str]) -> list[int]:
 
 def build_report(branches: Sequence[PastBranch]) -> Report:
     """The tables and figures of one run, from its settings."""
-    return _with_costs(branches, collect_result(branches), find_leaks(branches))
+    return _report_with_costs(branches, collect_result(branches), find_leaks(branches))
 
 
-def _with_costs(branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame) -> Report:
+def _report_with_costs(
+    branches: Sequence[PastBranch], result: Result, leaking: pl.DataFrame
+) -> Report:
     """The report of a run's method, with the tables of costs and of answer leakage."""
     parts, content = [report_result(branches[0], result)], branches[0].record
     if "spent" in content:  # earlier versions did not record it
@@ -173,9 +175,11 @@ def collect_result(branches: Sequence[PastBranch]) -> Result:
     """The tables of settings over the same facts; several seeds of a setting are one row."""
     method, facts = branches[0].benchmark_method, branches[0].facts
     settings = list(past_runs.by_setting(branches).values())
-    costs = [over_seeds([_row(_runtime(branch)) for branch in seeds]) for seeds in settings]
+    costs = [
+        over_seeds([_metric_row(_runtime_row(branch)) for branch in seeds]) for seeds in settings
+    ]
     costs += [
-        _row({"model": model, "metric": "billions_of_parameters", "value": billions})
+        _metric_row({"model": model, "metric": "billions_of_parameters", "value": billions})
         for model, billions in {b.model: b.billions_of_parameters for b in branches}.items()
         if billions is not None
     ]
@@ -215,11 +219,11 @@ def _merge_seeds(settings: Sequence[Sequence[PastBranch]], table: str) -> pl.Dat
     return pl.concat(mean_over_seeds(seeds, weight=weight) for seeds in tables)
 
 
-def _row(values: dict[str, Any]) -> pl.DataFrame:
+def _metric_row(values: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame([values], schema=empty("metrics").schema)
 
 
-def _runtime(branch: PastBranch) -> dict[str, Any]:
+def _runtime_row(branch: PastBranch) -> dict[str, Any]:
     """The engine-hours of the answers to all prompts, as a row of the metrics table."""
     fields, answers = branch.metrics.recipe.fields, branch.answers
     names = {name: fields[name] for name in ("model", "setting", "variant")}
@@ -290,7 +294,7 @@ def report(
         if not store.exists(PAGE):
             branches = past_runs.branches(results, [name])
             result, leaking = collect_result(branches), find_leaks(branches)
-            tables = _with_costs(branches, result, leaking)
+            tables = _report_with_costs(branches, result, leaking)
             sentences = collect_warnings(branches, result, leaking)
             store.put(PAGE, results_page(branches, result, tables, sentences))
             yield store.where(PAGE)
@@ -333,7 +337,7 @@ def _split_by_facts(branches: Sequence[PastBranch]) -> Iterator[SettingGroup]:
         n_same = sum(f == name or f.startswith(f"{name}-") for f in folders.values())
         folders[digest] = f"{name}-{n_same + 1}" if suffix and n_same else name
     for digest, folder in folders.items():
-        kept_branches, notes = _without_rivals(parts[digest])
+        kept_branches, notes = _skip_rivals(parts[digest])
         other_folders = [name for name in folders.values() if name != folder]
         if other_folders:
             n_facts, n_relations = sizes[digest]
@@ -353,7 +357,7 @@ def _digest_facts(facts: Facts) -> str:
     return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
-def _without_rivals(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
+def _skip_rivals(branches: Sequence[PastBranch]) -> tuple[list[PastBranch], list[str]]:
     """Each setting of each model with its seeds; notes name the skipped runs with reasons."""
     chosen, notes = [], []
     for name, runs in past_runs.by_setting(branches).items():

@@ -251,7 +251,7 @@ def find_leaks(branches: Sequence[PastBranch]) -> pl.DataFrame:
     A prompt counts at the first of PLACES; `n` counts answers. Of several seeds the first counts.
     Settings without a leak have no row, nor settings whose prompts were removed.
     """
-    rows = [row for seeds in by_setting(branches).values() for row in _leak_rows(seeds[0])]
+    rows = [row for seeds in by_setting(branches).values() for row in _make_leak_rows(seeds[0])]
     return pl.DataFrame(rows, LEAKS, orient="row")
 
 
@@ -286,14 +286,14 @@ def warn_of_leaks(rows: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def _leak_rows(branch: PastBranch) -> Iterator[tuple[object, ...]]:
+def _make_leak_rows(branch: PastBranch) -> Iterator[tuple[object, ...]]:
     measure = branch.benchmark_method.measure
     if measure.main_metric != ACC_AT_1.name or branch.benchmark_method.ask.ability != GENERATE:
         return
     prompts, matched = (branch.artifacts[stage] for stage in ("prompts", "matched"))
     if not (prompts.is_complete() and matched.is_complete()):
         return
-    find = partial(_leaking_prompts, prompts, branch.facts.pairs)
+    find = partial(_find_leaking_prompts, prompts, branch.facts.pairs)
     leaking = by_relation(find, prompts.shards("ranked"))
     places = pl.concat(chain.from_iterable(leaking)).unique("prompt_id", keep="first")
     if places.is_empty():
@@ -318,7 +318,9 @@ def _terms_by_place(
     return [(part.height, acc_at_1_terms(part)) for part in parts]
 
 
-def _leaking_prompts(prompts: Artifact, pairs: pl.DataFrame, relation: str) -> list[pl.DataFrame]:
+def _find_leaking_prompts(
+    prompts: Artifact, pairs: pl.DataFrame, relation: str
+) -> list[pl.DataFrame]:
     """A relation's prompts with a right answer in them, by place: prompt_id, place."""
     rows = prompts_of(prompts, relation, _PROMPT_COLUMNS)
     shards = shards_of(prompts, "contexts", relation)

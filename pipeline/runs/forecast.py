@@ -113,7 +113,7 @@ def _explain_missing(answers: Artifact, recipes: Recipes) -> list[str]:
 def _forecast_setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool) -> Forecast:
     figures, run = Forecast(branch, pairs=facts.pairs.height), plan.run
     facts = branch.expand.unify_shown_labels(facts)
-    choose = _chooser(run, branch, facts)
+    choose = _build_chooser(run, branch, facts)
     for expansion in run.method.ask.expand(facts, branch.setting, seed=run.seed):
         rows, name = expansion.prompts, expansion.relation_id
         last = list_shard_ends(rows.height, run.cluster.rows_per_shard)
@@ -138,7 +138,9 @@ def _forecast_setting(plan: Plan, branch: Branch, facts: Facts, *, tokens: bool)
     return figures
 
 
-def _chooser(run: Run, branch: Branch, facts: Facts) -> Callable[[Expansion], pl.DataFrame] | None:
+def _build_chooser(
+    run: Run, branch: Branch, facts: Facts
+) -> Callable[[Expansion], pl.DataFrame] | None:
     """A function that selects the prompts of a relation for the budget; null without a budget."""
     if branch.chosen is None:
         return None

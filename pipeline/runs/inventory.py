@@ -189,7 +189,7 @@ def find_needs(
     for use in uses:
         is_open = use.done is None or not can_see_results(use)
         if is_open and not set(use.artifacts) <= listed.get((use.results, use.run), set()):
-            _add(needed, use.artifacts, _noted_need(use))
+            _add(needed, use.artifacts, _describe_noted_need(use))
     for folder in folders:
         if folder not in needed and not store.exists(f"{folder}/{manifest.NAME}"):
             _add(needed, _add_inputs(store, [folder], by_name), ArtifactNeed(_UNFINISHED))
@@ -210,7 +210,7 @@ def _list_baselines(root: str) -> Iterator[tuple[ArtifactNeed, Iterable[str]]]:
             yield need, accepted.metrics.values()
 
 
-def _noted_need(use: RunUse) -> ArtifactNeed:
+def _describe_noted_need(use: RunUse) -> ArtifactNeed:
     if use.done is None:
         sentence = f"run {use.run}, begun {use.begun[:10]} and not done"
         return ArtifactNeed(sentence, datetime.fromisoformat(use.begun))

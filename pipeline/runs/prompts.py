@@ -56,7 +56,9 @@ def write(run: Run, path: Path, *, batch: bool = False) -> int:
                 file.write_table(table)
             else:
                 file = file or files.enter_context(new_path.open("wb"))
-                file.write((_requests(run, rows, body) if batch else rows.write_ndjson()).encode())
+                file.write(
+                    (_format_requests(run, rows, body) if batch else rows.write_ndjson()).encode()
+                )
     return n
 
 
@@ -80,7 +82,7 @@ def _request_body(run: Run) -> dict[str, Any]:
     }
 
 
-def _requests(run: Run, rows: pl.DataFrame, body: Mapping[str, Any]) -> str:
+def _format_requests(run: Run, rows: pl.DataFrame, body: Mapping[str, Any]) -> str:
     as_turns, lines = "messages" in rows.columns, []
     for prompt_id, text, setting_name in rows.select("prompt_id", "prompt", "asked").iter_rows():
         prompt = messages(text, as_turns=as_turns) if run.model.chat_template else text

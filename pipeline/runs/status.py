@@ -42,7 +42,7 @@ def status(settings: Run) -> Iterator[str]:
             try:
                 damage = next(check_listing(artifact), None)
                 if damage is None:
-                    state = " · ".join(_states(step, branch, plan.run, life_by_writer))
+                    state = " · ".join(_describe_state(step, branch, plan.run, life_by_writer))
                 else:
                     state = f"damaged: {damage.sentence}"
             except DamagedFileError as error:
@@ -62,7 +62,9 @@ def _describe_pulse(pulse: Pulse) -> str:
     return f"{pulse.state} at {pulse.at}{reason}"
 
 
-def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]) -> Iterator[str]:
+def _describe_state(
+    step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]
+) -> Iterator[str]:
     """The state of an artifact; of one that engines write its counts, rates and writer.
 
     `life_by_writer` caches whether a writer is alive, which may take seconds to find out.
@@ -91,7 +93,7 @@ def _states(step: Step, branch: Branch, run: Run, life_by_writer: dict[str, str]
             yield f"partial: {len(published):,} of {len(shards):,} shards"
             rows = sum(shards.get(shard, 0) for shard in published) + n_chunked
             yield f"{rows:,} of {sum(shards.values()):,} prompts"
-    yield from _spent(artifact, chunks, needed)
+    yield from _describe_spending(artifact, chunks, needed)
     if is_open and (holder := lease.find_holder(artifact.store, artifact.folder)) is not None:
         if holder.id not in life_by_writer:
             life_by_writer[holder.id] = lease.describe_life(artifact.store, holder)
@@ -109,7 +111,9 @@ def _describe_budget(branch: Branch, needed: pl.DataFrame, run: Run) -> str:
     return f"{state}: {n_needed - n_left:,} of {budget}"
 
 
-def _spent(artifact: Artifact, chunks: list[Footer], needed: pl.DataFrame | None) -> Iterator[str]:
+def _describe_spending(
+    artifact: Artifact, chunks: list[Footer], needed: pl.DataFrame | None
+) -> Iterator[str]:
     """The errors and the rates of an artifact with open `chunks`; `needed`: a budget's prompts."""
     published = artifact.counts(artifact.stage).values()
     counts = sum_counts([*published, *(chunk.counts for chunk in chunks)])

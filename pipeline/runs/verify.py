@@ -58,7 +58,7 @@ def _find_budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator
         needed = chosen.read_all("needed")
         n_left = sum(remaining_prompts.count_left(list(list_branch_work(run, branch))))
     except DamagedFileError as error:
-        yield _sentence(Finding.of(branch.answers, error), repair=repair)
+        yield _describe_or_quarantine(Finding.of(branch.answers, error), repair=repair)
         return
     if n_left:
         folder = branch.answers.store.where(branch.answers.folder)
@@ -117,7 +117,9 @@ def _check_artifacts(artifacts: Sequence[Artifact], *, repair: bool) -> VerifyRe
     findings += integrity.find_outdated(artifacts)
     complete = (artifact for artifact in artifacts if artifact.was_complete)
     n_shards = sum(len(t) for artifact in complete for t in artifact.manifest().tables.values())
-    return VerifyResult(n_shards, [_sentence(finding, repair=repair) for finding in findings])
+    return VerifyResult(
+        n_shards, [_describe_or_quarantine(finding, repair=repair) for finding in findings]
+    )
 
 
 def _is_complete(artifact: Artifact) -> bool:
@@ -128,7 +130,7 @@ def _is_complete(artifact: Artifact) -> bool:
         return False
 
 
-def _sentence(finding: Finding, *, repair: bool) -> str:
+def _describe_or_quarantine(finding: Finding, *, repair: bool) -> str:
     if not repair or finding.is_kept:
         return finding.sentence
     aside = finding.artifact.store.where(finding.quarantine())

@@ -81,10 +81,10 @@ class AskAboutAnswer(Task):
                     yield build_error(answer)
                 else:
                     answers[answer.request_id] = answer
-            texts = {name: self._question(text_by_id[name], answers[name]) for name in answers}
+            texts = {name: self._join_question(text_by_id[name], answers[name]) for name in answers}
             yield from self._ask_replies(texts, answers, engine, tokenizer)
 
-    def _question(self, text: str, answer: Answer) -> str:
+    def _join_question(self, text: str, answer: Answer) -> str:
         answer_text = answer.completions[0].text
         if not self.greedy.chat_template:
             return f"{text}{answer_text}\n{self.asking}"

@@ -93,7 +93,7 @@ class Expand:
             for expansion in self.expansions():
                 for future in published:  # at most two relations are held in memory
                     future.result()
-                jobs = _jobs(artifact, expansion, size)
+                jobs = _list_publishing_jobs(artifact, expansion, size)
                 published = list(map(publishers.submit, jobs))
             for future in published:
                 future.result()
@@ -101,7 +101,9 @@ class Expand:
         artifact.finish(TABLES, made_of=made_of)
 
 
-def _jobs(artifact: Artifact, expansion: Expansion, size: int) -> Iterator[Callable[[], None]]:
+def _list_publishing_jobs(
+    artifact: Artifact, expansion: Expansion, size: int
+) -> Iterator[Callable[[], None]]:
     """The jobs that publish the shards of a relation, each with its contexts."""
     relation_id, contexts = expansion.relation_id, expansion.contexts
 

@@ -159,7 +159,9 @@ class Generate(Task):
                 yield build_error(answer)
             else:
                 yield AnswerRow(
-                    self._row(answer), count_answer(answer), thought=self._thought(answer)
+                    self._answer_row(answer),
+                    count_answer(answer),
+                    thought=self._thought_row(answer),
                 )
 
     def requests(self, groups: Iterable[pl.DataFrame], tokenizer: Any) -> Iterator[Request]:
@@ -188,7 +190,7 @@ class Generate(Task):
             if last is not None:
                 yield last[0], last[1].result()
 
-    def _row(self, answer: Answer) -> dict[str, Any]:
+    def _answer_row(self, answer: Answer) -> dict[str, Any]:
         if self.block is not None:
             texts = [completion.text for completion in answer.completions]
             return {"prompt_id": answer.request_id, "block": self.block, "texts": texts}
@@ -201,7 +203,7 @@ class Generate(Task):
             "finish_reason": completion.finish_reason,
         }
 
-    def _thought(self, answer: Answer) -> dict[str, Any] | None:
+    def _thought_row(self, answer: Answer) -> dict[str, Any] | None:
         """The thoughts before the answers to a prompt: a row of `thoughts`."""
         thoughts = [
             completion.thought

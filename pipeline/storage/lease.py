@@ -93,7 +93,7 @@ _HOLDER = TypeAdapter(Holder)
 
 def has_ended(pid: int, machine: str | None, started: str | None) -> bool:
     """Whether a process of this machine has certainly ended; arguments as in Holder."""
-    if machine is None or machine != _boot():
+    if machine is None or machine != _identify_boot():
         return False
     try:
         os.kill(pid, 0)
@@ -115,9 +115,9 @@ class Lease:
 
     def check(self) -> None:
         """Raise ArtifactHeldError if the lease is taken over."""
-        last = _last_number(self.store, self.folder)
+        last = _find_last_number(self.store, self.folder)
         if last != self.number:
-            taker = _holder(self.store, self.folder, last)
+            taker = _read_holder(self.store, self.folder, last)
             raise ArtifactHeldError(
                 f"{self.store.where(self.folder)} was taken over by {taker or 'another run'}: this "
                 "run was paused, or cut off from the store, for too long. What is published is "
@@ -130,7 +130,7 @@ class Writer:
 
     def __init__(self, store: Store, holder: Holder) -> None:
         self.leases: dict[str, Lease] = {}
-        self._store, self._holder = store, holder
+        self._store, self._read_holder = store, holder
         self._beats = 0
         self._lost: ArtifactHeldError | None = None
         self._is_cut_off = False
@@ -155,8 +155,8 @@ class Writer:
         """
         watch = _Watch(self._store, clock)
         while True:
-            last = _last_number(self._store, folder)
-            holder = _holder(self._store, folder, last) if last else None
+            last = _find_last_number(self._store, folder)
+            holder = _read_holder(self._store, folder, last) if last else None
             if holder is None or holder.id in self._losers or watch.is_dead(holder):
                 if (lease := self._create_lease(folder, last + 1)) is not None:
                     self._clear_earlier(folder, last, holder)
@@ -176,9 +176,9 @@ class Writer:
 
     def _create_lease(self, folder: str, number: int) -> Lease | None:
         lease = Lease(self._store, folder, number)
-        content = json.dumps(asdict(self._holder)).encode()
+        content = json.dumps(asdict(self._read_holder)).encode()
         created = self._store.put_new(_lease_name(folder, number), content)
-        last = _last_number(self._store, folder)
+        last = _find_last_number(self._store, folder)
         if not created and last < number:
             raise _in_the_way_error(self._store, folder, number)
         if created and last == number:
@@ -200,15 +200,15 @@ class Writer:
 
     def beat(self) -> None:
         """Renew the heartbeat; ArtifactHeldError if it is missing, and a lease is taken over."""
-        if self._beats and not self._store.exists(self._holder.heartbeat):
+        if self._beats and not self._store.exists(self._read_holder.heartbeat):
             for lease in tuple(self.leases.values()):
                 lease.check()
         self._beats += 1
-        self._store.put(self._holder.heartbeat, b"%d" % self._beats)
+        self._store.put(self._read_holder.heartbeat, b"%d" % self._beats)
 
     def check_store(self) -> None:
         """Refuse a store that creates a file which exists already."""
-        if self._store.put_new(self._holder.heartbeat, b"not a beat"):
+        if self._store.put_new(self._read_holder.heartbeat, b"not a beat"):
             raise InputError(
                 f"{self._store.where()} creates a file that is there already: its server ignores "
                 "If-None-Match, so two runs might write at once. Use one that honours it."
@@ -240,7 +240,7 @@ class Writer:
             )
             return
         try:
-            self._store.drop(self._holder.heartbeat)
+            self._store.drop(self._read_holder.heartbeat)
         except (InputError, OSError) as error:
             LOG.warning("the lease could not be given back (%s); it runs out by itself.", error)
 
@@ -336,7 +336,7 @@ def describe_life(store: Store, holder: Holder, clock: Clock = time) -> str:
     """
     if holder.is_gone():
         return ", which is dead"
-    if holder.machine is not None and holder.machine == _boot():
+    if holder.machine is not None and holder.machine == _identify_boot():
         return ""
     watch, start_s = _Watch(store, clock), clock.monotonic()
     while clock.monotonic() - start_s <= _QUIET_S:
@@ -350,12 +350,12 @@ def describe_life(store: Store, holder: Holder, clock: Clock = time) -> str:
 
 def find_holder(store: Store, folder: str) -> Holder | None:
     """The writer that holds an artifact, or held it when it died; None if it is free."""
-    last = _last_number(store, folder)
-    holder = _holder(store, folder, last) if last else None
+    last = _find_last_number(store, folder)
+    holder = _read_holder(store, folder, last) if last else None
     return holder if holder is not None and store.exists(holder.heartbeat) else None
 
 
-def _holder(store: Store, folder: str, number: int) -> Holder | None:
+def _read_holder(store: Store, folder: str, number: int) -> Holder | None:
     """The writer that a lease names; None if the lease is removed, empty, cut off or foreign."""
     try:
         return _HOLDER.validate_json(store.get(_lease_name(folder, number)))
@@ -379,7 +379,7 @@ def _list_numbers(store: Store, folder: str) -> list[int]:
     return [int(name[1]) for name in names if name is not None]
 
 
-def _last_number(store: Store, folder: str) -> int:
+def _find_last_number(store: Store, folder: str) -> int:
     """The highest number of a lease; 0 if there is none."""
     return max(_list_numbers(store, folder), default=0)
 
@@ -392,12 +392,12 @@ def this_process() -> Holder:
         socket.gethostname(),
         pid,
         time.time(),
-        _boot(),
+        _identify_boot(),
         _read_process_start(pid),
     )
 
 
-def _boot() -> str | None:
+def _identify_boot() -> str | None:
     """This boot of this machine, and the PID namespace of this process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -94,10 +94,12 @@ def explain_difference(old: Recipe, new: Recipe, recipes: Recipes) -> list[str]:
     An input that differs is followed down to its fields. If its recipe is lost, the line has both
     fingerprints.
     """
-    return list(dict.fromkeys(_causes(old, new, recipes, "")))
+    return list(dict.fromkeys(_explain_causes(old, new, recipes, "")))
 
 
-def _causes(old_recipe: Recipe, new_recipe: Recipe, recipes: Recipes, prefix: str) -> Iterator[str]:
+def _explain_causes(
+    old_recipe: Recipe, new_recipe: Recipe, recipes: Recipes, prefix: str
+) -> Iterator[str]:
     # As JSON: planned recipes hold tuples where published ones hold lists.
     contents = [json.loads(recipe.to_json()) for recipe in (old_recipe, new_recipe)]
     old, new = ({name: content[name] for name in ("version", "fields")} for content in contents)
@@ -110,6 +112,6 @@ def _causes(old_recipe: Recipe, new_recipe: Recipe, recipes: Recipes, prefix: st
             continue
         old_input, new_input = (name and recipes.get(name) for name in fingerprints)
         if old_input and new_input:
-            yield from _causes(old_input, new_input, recipes, f"{new_input.stage}: ")
+            yield from _explain_causes(old_input, new_input, recipes, f"{new_input.stage}: ")
         else:
             yield f"{prefix}inputs.{name}: {' → '.join(text or 'none' for text in fingerprints)}"

@@ -25,7 +25,7 @@ class Entry:
     counts: dict[str, int | float | str]
 
 
-def _states(inputs: Any) -> Any:
+def _state_by_input(inputs: Any) -> Any:
     """Inputs as listed by this version: earlier ones listed a mapping per input.
 
     Of those, states that recipes determine are left out.
@@ -51,7 +51,7 @@ class Manifest:
     """
 
     artifact: str
-    inputs: Annotated[dict[str, str], BeforeValidator(_states)]
+    inputs: Annotated[dict[str, str], BeforeValidator(_state_by_input)]
     tables: dict[str, dict[str, Entry]]
     counts: dict[str, int | float | str]
     made: str | None = None

@@ -118,14 +118,14 @@ def rows(
     """
     from pyarrow.parquet import ParquetFile, read_metadata
 
-    with _whole(file):
+    with _refuse_damaged_file(file):
         metadata = read_metadata(pa.BufferReader(content))
         schema = metadata.schema.to_arrow_schema()
     if not schema.equals(SCHEMAS[table]):
         raise file.damaged_file_error(f"has another schema than table {table}")
     names = list(schema.names if columns is None else columns)
     coded = [name for name in names if name in categories]
-    with _whole(file):
+    with _refuse_damaged_file(file):
         reader = pa.BufferReader(content)
         arrow = ParquetFile(reader, metadata=metadata, read_dictionary=coded).read(names)
         if validate:
@@ -148,7 +148,7 @@ def read_footer(content: pa.NativeFile, place: ShardPlace, file: StoredFile) -> 
     """The footer of a shard of this place, read without its rows."""
     from pyarrow.parquet import read_metadata
 
-    with _whole(file):
+    with _refuse_damaged_file(file):
         metadata = read_metadata(content)
         text = (metadata.metadata or {}).get(_FOOTER)
     if text is None:
@@ -172,7 +172,7 @@ def footer_of(store: Store, place: ShardPlace, file: StoredFile) -> Footer:
 
 
 @contextmanager
-def _whole(file: StoredFile) -> Iterator[None]:
+def _refuse_damaged_file(file: StoredFile) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, ValueError, OSError) as error:

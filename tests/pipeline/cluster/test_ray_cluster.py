@@ -220,18 +220,21 @@ def test_rays_own_folder_is_the_users_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with cluster._own_folder() as first, cluster._own_folder() as second:
+    with cluster._make_private_folder() as first, cluster._make_private_folder() as second:
         folder = first.parent
         assert [first, second] == [folder / "0", folder / "1"]
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
-    with pytest.raises(InputError, match=naming(folder.name, "RAY_TMPDIR")), cluster._own_folder():
+    with (
+        pytest.raises(InputError, match=naming(folder.name, "RAY_TMPDIR")),
+        cluster._make_private_folder(),
+    ):
         pass
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=naming(folder.name)), cluster._own_folder():
+    with pytest.raises(InputError, match=naming(folder.name)), cluster._make_private_folder():
         pass
 
 
@@ -248,7 +251,7 @@ def test_rays_own_folder_is_removed_unless_its_logs_may_explain_an_error(
         DecodingError("an engine died."): True,
     }
     for error, is_kept in endings.items():
-        with suppress(type(error) if error else ()), cluster._own_folder() as folder:
+        with suppress(type(error) if error else ()), cluster._make_private_folder() as folder:
             (folder / "session_1").mkdir()
             if error is not None:
                 raise type(error)(str(error).replace("FOLDER", str(folder)))
@@ -259,7 +262,7 @@ def test_rays_own_folder_of_a_run_that_was_killed_is_removed_a_day_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with cluster._own_folder() as folder:
+    with cluster._make_private_folder() as folder:
         top = folder.parent
     process = subprocess.Popen(["true"])
     process.wait()
@@ -277,7 +280,7 @@ def test_rays_own_folder_of_a_run_that_was_killed_is_removed_a_day_later(
         (top / name / "session_latest").symlink_to(log.parent.parent)
         os.utime(log, (time.time() - log_age_s,) * 2)
         os.utime(top / name, (time.time() - age_s,) * 2)
-    with cluster._own_folder():
+    with cluster._make_private_folder():
         assert {name: (top / name).exists() for name in folders} == {
             name: is_kept for name, (*_, is_kept) in folders.items()
         }

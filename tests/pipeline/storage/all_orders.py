@@ -103,7 +103,7 @@ def short_waits(patch: pytest.MonkeyPatch) -> None:
 
     Each time that a taker looks again, it knows the heartbeats that it has seen, and no more.
     """
-    last = lease._last_number
+    last = lease._find_last_number
 
     def looked(store: Memory, folder: str) -> int:
         taker = sys._getframe(1)
@@ -117,7 +117,7 @@ def short_waits(patch: pytest.MonkeyPatch) -> None:
         return last(store, folder)
 
     patch.setattr(lease, "EXPIRES_S", 1.0)
-    patch.setattr(lease, "_last_number", looked)
+    patch.setattr(lease, "_find_last_number", looked)
 
 
 def over(files: dict[str, bytes]) -> Memory:
