@@ -140,7 +140,6 @@ class _EarlierRows:
 
 
 def _normalise_fact(fact: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    """The language, relation, subject, object and subject id of a fact."""
     subject_id = str(fact.get("subject_id") or "")
     return (fact["language"], *(normalise_text(fact[name]) for name in NEEDED), subject_id)
 

@@ -215,7 +215,6 @@ def _add_names(triples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queries(triples: pl.DataFrame) -> pl.DataFrame:
-    """One row per subject-relation pair, with its answers in the order of their ids and labels."""
     # Two dates of one year are one answer, with the labels of both.
     answers = (
         triples.with_columns(first=pl.col("labels").list.first())

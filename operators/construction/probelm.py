@@ -228,7 +228,6 @@ def _groups(
 
 
 def _rows(groups: pl.DataFrame, relations: Mapping[str, Relation]) -> pl.DataFrame:
-    """The groups as the authors' rows: the plausible one, other subjects, other objects."""
     rows: list[dict[str, Any]] = []
     for number, group in enumerate(groups.iter_rows(named=True)):
         triple: dict[str, Any] = {slot: group[slot] for slot in _SLOTS}

@@ -20,7 +20,6 @@ Line = TypeVar("Line", bound=str | bytes)
 
 @contextmanager
 def _laid_out(number: int) -> Iterator[None]:
-    """Refuse a line of another layout than Wikidata's."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -87,7 +87,6 @@ def _object(files: Mapping[str, str], by_name: Mapping[str, str], name: str) -> 
 
 
 def _is_answer_space(answers: Any) -> bool:
-    """Whether answers are texts, each once."""
     return (
         isinstance(answers, list)
         and all(isinstance(answer, str) and answer.strip() for answer in answers)
@@ -98,11 +97,7 @@ def _is_answer_space(answers: Any) -> bool:
 def _instances(
     relation: str, path: str, content: str, answers: Sequence[str], kept: set[int] | None
 ) -> list[tuple[Any, ...]]:
-    """The pairs of a relation; `kept` are the numbers of lines, counted from 0; null: all.
-
-    Raises:
-        InputError: the right answer is not in the answer space, or a name is missing.
-    """
+    """The pairs of a relation; `kept` are the numbers of lines, counted from 0; null: all."""
     pairs = []
     for number, (place, row) in enumerate(rows(path, content)):
         if kept is not None and number not in kept:

@@ -108,7 +108,6 @@ def _table(tables: Tables, name: str, schema: pl.Schema) -> pl.DataFrame:
 
 
 def _knowledge_base(tables: Tables, rows: pl.DataFrame) -> KnowledgeBase:
-    """That of the files, or one made of the facts and the aliases."""
     names = [name for name in ("entities", "triples") if name in tables]
     if len(names) == 1:
         raise InputError(f"there is {names[0]}.parquet alone; entities and triples go together.")

@@ -72,7 +72,6 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
 
 
 def _query(line: str, place: str) -> tuple[str, list[dict[str, Any]]]:
-    """The subject and the right objects of a line."""
     row = parse_json(line, place, "correct or drop the row")
     check(place, isinstance(row, dict), "no JSON object", row)
     check_fields(place, row, _FIELDS, "KAMEL's files")

@@ -350,7 +350,6 @@ def _cast_to_texts(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _innermost(dtype: pl.DataType) -> pl.DataType:
-    """The type of the values in a list, or in a list of lists."""
     return _innermost(dtype.inner) if isinstance(dtype, pl.List) else dtype  # type: ignore[arg-type]
 
 

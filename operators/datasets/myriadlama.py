@@ -200,7 +200,6 @@ def _popularity() -> pl.Expr:
 
 
 def _subject_column(rows: pl.LazyFrame) -> str:
-    """The column that identifies a subject of a relation."""
     schema = rows.collect_schema()
     if "sub_uri" in schema:
         return "sub_uri"

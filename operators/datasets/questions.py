@@ -195,11 +195,7 @@ def _metadata(cell: Any) -> dict[str, Any]:
 
 
 def _question(place: str, values: Mapping[str, Any], file_relation: str | None) -> Question:
-    """The question of a row.
-
-    Raises:
-        InputError: there is no question, or no answer.
-    """
+    """The question of a row."""
     wordings = [
         *_texts(values["question"], place),
         *_texts(values.get("wordings"), place),
@@ -269,11 +265,7 @@ def _relation_id(label: str) -> str:
 
 
 def _without_repetitions(questions: Iterator[Question]) -> Iterator[Question]:
-    """The questions without those that stand twice; questions with ids of their own all count.
-
-    Raises:
-        InputError: a question without an id stands twice with other answers, or an id stands twice.
-    """
+    """The questions without those that stand twice; questions with ids of their own all count."""
     first_by_text: dict[tuple[str, str], Question] = {}
     places: dict[tuple[str, str], str] = {}
     for question in questions:

@@ -95,7 +95,6 @@ class Reader:
 
 
 def _fields_of(suffix: str) -> Callable[[Mapping[str, str]], Sequence[str]]:
-    """The fields of the first row of the first file that ends so."""
 
     def fields(texts: Mapping[str, str]) -> Sequence[str]:
         rows = (text for name, text in sorted(texts.items()) if name.endswith(suffix))

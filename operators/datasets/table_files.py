@@ -230,7 +230,6 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
 def _objects(
     content: str, name: str, *, as_written: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows, each with its place."""
     rows: Iterable[tuple[str, Any]]
     if content.lstrip().startswith("["):
         values = parse_json(content, name, "correct the file", as_written=as_written)

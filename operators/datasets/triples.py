@@ -174,7 +174,6 @@ def xfactr(files: Mapping[str, str], relation_labels: Relations = None) -> Facts
 
 
 def _language(names: Mapping[str, str]) -> str:
-    """The language of the files of aliases."""
     languages = sorted({n.split(".")[1] for n in names if re.fullmatch(r"aliases\.[\w-]+\.tsv", n)})
     if len(languages) != 1:
         raise InputError(
@@ -185,7 +184,6 @@ def _language(names: Mapping[str, str]) -> str:
 
 
 def _templates(names: Mapping[str, str], language: str) -> dict[str, str]:
-    """The templates of a language by relation."""
     table = csv.DictReader(io.StringIO(names.get("templates.csv", "")))
     columns = list(table.fieldnames or ())
     if "pid" not in columns or language not in columns:

@@ -176,7 +176,6 @@ class SentenceEncoder:
         return modes[0]
 
     def _read(self, name: str) -> Any:
-        """A JSON file of the model; None where it has no such file."""
         from transformers.utils import cached_file
 
         try:

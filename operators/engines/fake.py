@@ -114,7 +114,6 @@ def _read_branches(n_cloze: int, branches: Sequence[Branch]) -> list[BranchLogpr
 
 
 def _share(*parts: object) -> float:
-    """A number from 0.001 to 1 that only the parts determine."""
     return (1 + seeds.key(*parts) % 1000) / 1000
 
 

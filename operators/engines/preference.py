@@ -184,7 +184,6 @@ def preferences(
 
 
 def _search(request: PreferRequest, *, reuses_cloze: bool) -> _Steps:
-    """Yield the branches to read, and receive their log-probabilities."""
     tree = _ReadTrie(request, reuses_cloze=reuses_cloze)
     entity_ids = list(request.distractors[: request.n])
     if request.search != "given":

@@ -144,7 +144,6 @@ class DateReader:
         return [(re.compile(text), text in bare) for text in (*full, *bare)]
 
     def _era(self, place: int) -> str:
-        """A pattern of the names of the era before Christ (0) or after (1)."""
         names = {" ".join(words(name)) for name in (_BEFORE_CHRIST, _OUR_ERA)[place]}
         for locale in cldr.locales(self.language):
             for width in ("wide", "abbreviated"):
@@ -153,7 +152,6 @@ class DateReader:
 
     @cached_property
     def _before_christ(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """The era before Christ behind a year, and in front of one."""
         names = self._era(0)
         behind = re.compile(rf"[ ,.年]{{0,2}}(?:{names})\.?(?!{LETTER})")
         return behind, re.compile(rf"(?<!{LETTER})(?:{names})[ .]{{0,2}}(?=\d|$)")

@@ -183,7 +183,6 @@ def _agree(dates: Sequence[Date], label: Sequence[Date], gold: Sequence[Date]) -
 
 
 def _contradict(first: Date, second: Date) -> bool:
-    """Whether two dates of one year have another month, or another day."""
     if first.year != second.year or not (first.month and second.month):
         return False
     return first.month != second.month or (

@@ -154,7 +154,6 @@ class Normaliser:
 
     @cached_property
     def _lemma(self) -> "Callable[[Token], str]":
-        """A function from a word to its lemma."""
         if language_of(self.pipeline) is None:
             return lambda token: _without_stop(token.lemma_)
         nlp = self._nlp
@@ -270,7 +269,6 @@ def _spacy() -> Any:
 
 @lru_cache(maxsize=4)
 def _load_blank(language: str) -> "Language":
-    """A language's rules and tables, loaded once."""
     spacy = _spacy()
     # By its rules: the segmenters of some languages are programs of their own.
     nlp = spacy.blank("en") if language == "en" else spacy.blank(language, config=_BY_RULES)

@@ -116,7 +116,6 @@ class QuantityReader:
 
     @cached_property
     def _units(self) -> Mapping[str, str]:
-        """Units by their names and symbols, the longest forms first; of money by ISO 4217."""
         units: dict[str, str] = {}
         money: dict[str, str] = {}
         babel_locales = locales(self.language)
@@ -190,7 +189,6 @@ class QuantityReader:
 
 
 def _number(match: re.Match[str], decimal: str) -> Decimal | None:
-    """The number of a match; null: its signs are those of no number."""
     digits = re.sub("[ ']", "", match["digits"])
     signs, groups = re.findall("[.,]", digits), re.split("[.,]", digits)
     last = signs[-1] if signs else decimal

@@ -198,7 +198,6 @@ def _named(rows: pl.DataFrame, kind: str) -> pl.DataFrame:
 def _compare_confidences(
     first: method.Tables, second: method.Tables, n_rounds: int
 ) -> pl.DataFrame:
-    """The metrics that order the prompts by confidence, for each kind that both runs have."""
     parts = [COMPARISON.to_frame()]
     for kind, *runs in _confidences_of_both(first, second):
         rows = compare_ranked(*runs, seed=0, n_rounds=n_rounds, unit=unit_of(*runs))
@@ -211,7 +210,6 @@ def _compare_confidences(
 def _compare_terms(
     first: method.Tables, second: method.Tables, unit: Unit, robust_share: float, *, by: By
 ) -> pl.DataFrame:
-    """The terms of the answers, and of the confidences of each kind that both runs have."""
     parts = [matched_terms(first, second, unit, robust_share, by=by)]
     for kind, *runs in _confidences_of_both(first, second):
         if kind not in (SAMPLES, *CLUSTERS):

@@ -98,7 +98,6 @@ def _paper_tables(metrics: pl.DataFrame, result: method.Result) -> method.Tables
 
 
 def _spreads(metrics: pl.DataFrame, facts: Facts) -> dict[str, Figure]:
-    """The spread of the templates' accuracy, one figure per run."""
     spreads = {}
     for (run,), rows in metrics.group_by(
         join_names("model", "setting", "variant"), maintain_order=True

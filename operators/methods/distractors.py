@@ -117,7 +117,6 @@ def _of_continuations(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
 
 
 def _report(result: method.Result) -> method.Report:
-    """The paper's tables and figures for which the runs have numbers."""
     metrics, published = result.tables["metrics"], result.published
     report_tables = {
         "headline": tables.headline(metrics),

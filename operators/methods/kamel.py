@@ -125,7 +125,6 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
-    """The F1 of each query, and its answer as it was given."""
     scores = precision_recall(answers, asked_queries(facts.pairs, answers))
     f1 = 2 * pl.col("n_found") / (pl.col("n_answers") + pl.col("n_gold"))
     no_setting = pl.lit(None, pl.String).alias("asked")

@@ -127,7 +127,6 @@ def _add_verdicts(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _count_judged_samples(judged: pl.DataFrame) -> pl.DataFrame:
-    """The table `judged_samples`, from a row per sample and judge."""
     is_right = pl.col("state") == CORRECT
     counts = judged.group_by(*_IDS, "grader", maintain_order=True).agg(
         n_samples=pl.len(),
@@ -197,7 +196,6 @@ def _judged_pass_rows(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
 
 
 def _has_equal_wordings(facts: Facts) -> bool:
-    """Whether the questions of each relation have equally many wordings, and several."""
     sizes = facts.pairs.group_by("relation_id").agg(n=pl.col("subjects").list.len().unique())
     is_equal = (pl.col("n").list.len() == 1) & (pl.col("n").list.first() > 1)
     return bool(sizes.select(is_equal.all()).item())

@@ -92,7 +92,6 @@ def bear(
 
 
 def _template_rows(predicted: pl.DataFrame, pairs: pl.DataFrame, **draws: int) -> Iterator[Row]:
-    """The accuracy of each template: over everything, and by relation."""
     number = template_number().str.to_integer()
     for (template,), rows in predicted.group_by(number, maintain_order=True):
         accuracy = bootstrap_ratio(_mean_terms(rows, "is_right"), **draws)

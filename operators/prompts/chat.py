@@ -214,7 +214,6 @@ def _check_choice(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
 
 
 def _template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> str:
-    """The text of the template that is rendered."""
     return str(tokenizer.get_chat_template(template_kwargs.get("chat_template")))
 
 
@@ -242,7 +241,6 @@ def _check_kwargs(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> None:
 def _check_turns(
     tokenizer: Any, prompt: str, chat: Chat, template_kwargs: Mapping[str, Any]
 ) -> None:
-    """Refuse a prompt that lacks a turn."""
     prompt_letters = "".join(prompt.casefold().split())
     for turn in chat:
         if "".join(turn["content"].casefold().split()) in prompt_letters:

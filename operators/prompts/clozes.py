@@ -271,7 +271,6 @@ def _openings(facts: Facts) -> Mapping[str, Sequence[str]]:
 
 
 def _is_written(facts: Facts) -> bool:
-    """Whether some cloze is a sentence that people wrote for its fact."""
     return bool((openings(facts.templates)["cut"] == SENTENCE).any())
 
 

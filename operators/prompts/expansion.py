@@ -328,7 +328,6 @@ def prompts_telling(prompts: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
 
 
 def _words(column: str) -> pl.Expr:
-    """The words of a text with one blank on each side, without marks between them."""
     text = pl.col(column)
     return pl.format(" {} ", text.str.replace_all(_BETWEEN, " ").str.strip_chars())
 

@@ -250,7 +250,6 @@ def _square_panels(
     ylabel: str,
     diagonal: str | None = None,
 ) -> "Figure":
-    """One panel per `panel`, one line per `series` through two columns of shares."""
     panels = points["panel"].unique(maintain_order=True).to_list()
     names = points["series"].unique(maintain_order=True).to_list()
     n_columns = min(len(panels), _MOST_IN_A_ROW)

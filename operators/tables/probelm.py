@@ -150,7 +150,6 @@ def _table(
     cutoffs: Mapping[str, str],
     published_in: tuple[str, ...],
 ) -> pl.DataFrame:
-    """The rows of all frames, by frame, model, variant and source."""
     keys = ["frame", *_NAMES, "source"]
     if published is not None:
         published = published.filter(pl.col("table").is_in(published_in))

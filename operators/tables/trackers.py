@@ -102,7 +102,6 @@ def _shots(rows: pl.DataFrame) -> int:
 
 
 def _run(record: Mapping[str, Any], started: datetime) -> dict[str, Any]:
-    """What the harness says of the run as a whole; null where a run has no such thing."""
     run = record["run"]
     model, decoding = run["model"], run.get("decoding", {})
     seconds = record.get("seconds", {}).get("total")

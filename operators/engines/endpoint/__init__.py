@@ -137,11 +137,6 @@ class EndpointEngine:
         return join_branches(branches, parts)
 
     def _check_scores(self, request: ScoreRequest | NextRequest, content: str) -> None:
-        """Ask once, at little cost, whether the server gives scores at all.
-
-        Raises:
-            InputError: it gives none; the sentence has the server's message.
-        """
         from openai import BadRequestError, OpenAIError, UnprocessableEntityError
 
         if self._is_scorer:
@@ -239,12 +234,6 @@ class EndpointEngine:
         return result
 
     async def _ask(self, request: AnyRequest) -> Answer | Scored | NextLogprobs:
-        """The answer of the server.
-
-        Raises:
-            NoAnswerError: the server's reply is none.
-            TimeoutError: there is no answer within `give_up_s`.
-        """
         if (retries := RETRIES.get(None)) is None:
             RETRIES.set(retries := Retries())
         give_up_s = self._endpoint.give_up_s

@@ -235,11 +235,7 @@ class Diagnosis:
         return RefusedRequest(request.request_id, reason, message, usage.prompt, usage.output)
 
     async def _probe(self, request: AnyRequest, refusal: InputError, since: float) -> Usage:
-        """Ask another prompt, unless the server has answered since; the tokens that it cost.
-
-        Raises:
-            InputError: the server answers nothing.
-        """
+        """Ask another prompt, unless the server has answered since; the tokens that it cost."""
         from openai import OpenAIError
 
         async with self._probing:

@@ -204,7 +204,6 @@ def message_in(content: bytes) -> str:
 
 
 def _error(reply: Reply) -> Any:
-    """The error in a reply, or in one of its choices."""
     choices = reply.choices if isinstance(reply.choices, list) else []
     return next(filter(None, (reply.error, *(as_object(choice).error for choice in choices))), None)
 
@@ -353,11 +352,7 @@ def read(
 
 
 def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:
-    """The content of a choice, with a thought from a field of its own.
-
-    Raises:
-        NoAnswerError: the content has an unknown layout.
-    """
+    """The content of a choice, with a thought from a field of its own."""
     message = choice if not chat else Reply() if choice.message is None else choice.message
     try:
         if not isinstance(message, Reply):
@@ -372,7 +367,6 @@ def _content(choice: Reply, usage: Usage, *, chat: bool) -> Content:
 
 
 def _thought(value: Any) -> str:
-    """A thought in any layout; it is kept, and never measured."""
     try:
         content = read_content(value)
     except ValueError:

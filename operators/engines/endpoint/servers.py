@@ -149,7 +149,6 @@ class Servers:
         return ConcurrencyLimit(max=self.endpoint.max_concurrent, **state)
 
     def _find_free(self) -> Server | None:
-        """The server with the most room; null: none has any now."""
         if not self.is_pool:
             return self.all[0]
         time_s = time.monotonic()
@@ -185,11 +184,6 @@ class Servers:
         sys.stderr.write(f"{server.url} answers again.\n")
 
     async def _has_same_model(self, server: Server) -> bool:
-        """Whether a server answers.
-
-        Raises:
-            InputError: it has another model than another server.
-        """
         identity = await read_identity(server.url, self._model, self._key)
         other = next((s for s in self.all if s.identity and s is not server), server)
         expected = other.identity
@@ -205,7 +199,6 @@ class Servers:
 
 
 def _ordered_rest(headers: Any, default_s: float) -> float:
-    """For how many seconds a server wants to be left alone, if it says so."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         with suppress(ValueError):
             return max(_LOOK_S, min(_MOST_ORDERED_S, float(headers.get(name, "")) * unit))

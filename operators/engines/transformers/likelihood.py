@@ -208,7 +208,6 @@ class PseudoLikelihood:
 
 
 def _sum_places(request: ScoreRequest, logprobs: Mapping[int, float]) -> Scored:
-    """The score of a text from the log-probabilities of its tokens, by place."""
     start, end = request.span
     entity = [logprobs[place] for place in range(start, end) if place in logprobs]
     return Scored(

@@ -16,7 +16,6 @@ _AS_INC = "auto-round"  # what config.json calls the scheme that is inc to vLLM
 
 
 def _statements(file: str) -> list[ast.stmt] | None:
-    """The statements of a file of vLLM's; null where it is not installed."""
     spec = find_spec("vllm")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -99,7 +98,6 @@ def without_cpu() -> frozenset[str]:
 
 
 def _nodes(module: str) -> list[ast.AST]:
-    """The nodes of a module of vLLM's; none where there is no such file."""
     try:
         file = f"{module.removeprefix('vllm.').replace('.', '/')}.py"
         return [*ast.walk(ast.Module(_statements(file) or [], []))]

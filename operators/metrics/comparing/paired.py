@@ -279,7 +279,6 @@ def _by_fact(
 
 
 def _join_facts(runs: Iterable[pl.DataFrame], values: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    """The `values` of each fact in both runs, sorted by the ids as text."""
     first, second = (run.group_by(pl.col(FACT).cast(pl.String)).agg(**values) for run in runs)
     return first.sort(FACT).join(second, on=FACT, suffix=_SECOND, maintain_order="left")
 

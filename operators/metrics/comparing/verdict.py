@@ -182,7 +182,6 @@ def _unchanged_outcome(thresholds: VerdictThresholds) -> Outcome:
 def _describe(
     place: str, difference: float, low: float, high: float, thresholds: VerdictThresholds
 ) -> str:
-    """A difference with its interval, in words."""
     interval = f"(95 % interval {low:z.4f} to {high:z.4f})"
     verbs = ("fell", "rose") if thresholds.is_baseline else ("is lower", "is higher")
     if not difference:

@@ -131,7 +131,6 @@ def save(figure: "Figure", out: IO[Any], **options: Any) -> str:
 
 
 def _save(figure: "Figure", out: IO[Any], **options: Any) -> str:
-    """Save a figure; returns the letters that its fonts lack."""
     letters = set()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -184,7 +184,6 @@ def _wide(cells: pl.DataFrame, heads: Mapping[str, str], names: Mapping[str, str
 
 
 def _missing(cells: pl.DataFrame) -> pl.DataFrame:
-    """The reasons for missing numbers: one row per run and reason, with the metrics."""
     metric = pl.concat_str("metric", "slice", separator=" ", ignore_nulls=True)
     metrics = metric.unique(maintain_order=True).str.join(", ")
     by_reason = cells.drop_nulls("reason").group_by(*SETTING, "reason", maintain_order=True)
