@@ -24,7 +24,7 @@ from factsweep.operators.metrics.belief.answers import (
     fluctuation,
     one_word_ratio_terms,
 )
-from factsweep.operators.metrics.shared.rows import ratio
+from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratios
 
 _PLACE = ("pair_id", "template_id", "subject_index")
 
@@ -88,10 +88,12 @@ class FullRun:
     def truth(self, seed: int, *, n_draws: int = 50_000) -> dict[str, float]:
         """The defined numbers of the run; the fluctuation uses the draws of a seed."""
         draws = fluctuation(self.answers, draw="template", n_draws=n_draws, seed=seed)
-        true_values = {
-            "acc_at_1": ratio(acc_at_1_terms(self.answers)),
-            "one_word_ratio": ratio(one_word_ratio_terms(self.answers)),
-            "consist": ratio(consist_terms(self.answers)),
-            "fluctuation_sd": draws.sd,
+        terms = {
+            "acc_at_1": acc_at_1_terms(self.answers),
+            "one_word_ratio": one_word_ratio_terms(self.answers),
+            "consist": consist_terms(self.answers),
         }
+        ratios = bootstrap_ratios(terms, seed=seed, n_rounds=0)
+        true_values = {name: ratio.overall.value for name, ratio in ratios.items()}
+        true_values["fluctuation_sd"] = draws.sd
         return {name: value for name, value in true_values.items() if value is not None}

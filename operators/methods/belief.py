@@ -31,7 +31,7 @@ from factsweep.operators.metrics.belief.confidence_kinds import (
     confidence_kinds,
     variant_of,
 )
-from factsweep.operators.metrics.belief.knowledge_state import evidence, sampled_correctness
+from factsweep.operators.metrics.belief.knowledge_state import count_right_samples, evidence
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
 from factsweep.operators.metrics.comparing.paired import (
     Unit,
@@ -89,7 +89,7 @@ def _matcher(facts: Facts, pipeline: str, _tokenizer: Callable[[], Any]) -> meth
         confidences = confidence(sampled.select("prompt_id", "key"), keys)
         rows = sampled.join(confidences, on="prompt_id", maintain_order="left")
         ids = sampled.select("prompt_id", "relation_id", "pair_id")
-        counts = sampled_correctness(keys.join(ids, on="prompt_id"), right_keys)
+        counts = count_right_samples(mark_correct(keys.join(ids, on="prompt_id"), right_keys))
         kinds = confidence_kinds(matched, keys, extra_tables)
         return {"answers": matched, "calibration": rows, "sampled": counts, "confidences": kinds}
 

@@ -75,17 +75,19 @@ def bear(
     complete = n_of_pair.filter(pl.col("n") == pl.col("n_templates")).select("pair_id")
     whole = predicted.join(complete, on="pair_id", how="semi", maintain_order="left")
     counts = count_scored_pairs(pairs, complete)
-    score = bootstrap_ratio(_mean_terms(whole, "is_right"), **draws)
+    score = bootstrap_ratio(pair_terms(whole, pl.mean("is_right")), **draws)
     rows = counts.rows("bear_score", score)
     of_relations = [e.value for e in score.by_relation.values() if e.value is not None]
     mean = sum(of_relations) / len(of_relations) if of_relations else None
     rows.append(Row(None, None, "relation_mean", mean, None, None, complete.height, 0))
     rows += ratio_rows("consist", _consist_terms(whole), counts, seed=seed, n_rounds=n_rounds)
-    rows += ratio_rows("ties", _mean_terms(whole, "is_tie"), counts, seed=seed, n_rounds=n_rounds)
+    rows += ratio_rows(
+        "ties", pair_terms(whole, pl.mean("is_tie")), counts, seed=seed, n_rounds=n_rounds
+    )
     rows += _template_rows(predicted, pairs, **draws)
     for (name,), of_group in groups.group_by("name", maintain_order=True):
         part = whole.join(of_group, on="relation_id", how="semi", maintain_order="left")
-        estimate = bootstrap_ratio(_mean_terms(part, "is_right"), **draws).overall
+        estimate = bootstrap_ratio(pair_terms(part, pl.mean("is_right")), **draws).overall
         n = part["pair_id"].n_unique()
         rows.append(Row(None, str(name), "bear_score", *estimate, n, 0))
     return table(rows)
@@ -94,7 +96,7 @@ def bear(
 def _template_rows(predicted: pl.DataFrame, pairs: pl.DataFrame, **draws: int) -> Iterator[Row]:
     number = template_number().str.to_integer()
     for (template,), rows in predicted.group_by(number, maintain_order=True):
-        accuracy = bootstrap_ratio(_mean_terms(rows, "is_right"), **draws)
+        accuracy = bootstrap_ratio(pair_terms(rows, pl.mean("is_right")), **draws)
         counts = count_scored_pairs(pairs, rows)
         for row in counts.rows("accuracy", accuracy):
             place = f"template={template}"
@@ -102,13 +104,9 @@ def _template_rows(predicted: pl.DataFrame, pairs: pl.DataFrame, **draws: int) -
             yield row._replace(slice=part)
 
 
-def _mean_terms(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    return pair_terms(rows, pl.mean(column), pl.lit(1.0))
-
-
 def _consist_terms(rows: pl.DataFrame) -> pl.DataFrame:
     """The share of an instance's pairs of templates that have the same prediction."""
     other = rows.select("pair_id", other="template_id", other_prediction="prediction")
     pairs = rows.join(other, on="pair_id").filter(pl.col("template_id") < pl.col("other"))
     same = pl.col("prediction") == pl.col("other_prediction")
-    return pair_terms(pairs, same.mean(), pl.lit(1.0))
+    return pair_terms(pairs, same.mean())

@@ -167,7 +167,7 @@ def _year_rows(answers: pl.DataFrame, queries: pl.DataFrame, seed: int, n_rounds
     errors = year_errors(answers, dates)
     counts, terms = (
         count_scored_pairs(dates, errors),
-        pair_terms(errors, pl.mean("error"), pl.lit(1.0)),
+        pair_terms(errors, pl.mean("error")),
     )
     return [
         *ratio_rows(YEAR_ERROR_MEAN.name, terms, counts, seed=seed, n_rounds=n_rounds),

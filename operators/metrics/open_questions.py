@@ -72,14 +72,13 @@ def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
 'correct_given_attempted': 0.6666666666666666, 'f1_attempted': 0.5714285714285714, 'index': 0.25}
     """
     right, wrong, none = ((pl.col("state") == state).mean() for state in STATES)
-    unit_weight = pl.lit(1.0)
     expressions = {
-        "correct": (right, unit_weight),
-        "incorrect": (wrong, unit_weight),
-        "not_attempted": (none, unit_weight),
+        "correct": (right,),
+        "incorrect": (wrong,),
+        "not_attempted": (none,),
         "correct_given_attempted": (right, right + wrong),
         "f1_attempted": (2 * right, 1 + right + wrong),
-        "index": (right - wrong, unit_weight),
+        "index": (right - wrong,),
     }
     return {name: pair_terms(graded, *terms) for name, terms in expressions.items()}
 
@@ -107,8 +106,8 @@ def open_questions(
     exact = graded.filter(grader="exact")
     is_exact = (pl.col("state") == CORRECT).mean()
     texts = {
-        "exact_match": pair_terms(exact, is_exact, pl.lit(1.0)),
-        "token_f1": pair_terms(exact, pl.mean("token_f1"), pl.lit(1.0)),
+        "exact_match": pair_terms(exact, is_exact),
+        "token_f1": pair_terms(exact, pl.mean("token_f1")),
     }
     rows += _rows(texts, count_answers(exact, n_failed), None, **draws)
     return table(rows)
@@ -122,9 +121,7 @@ def state_rows(
     counts = count_answers(judged, add_missing(graded, "state", n_failed))
     yield from _rows(state_terms(judged), counts, variant, **draws)
     if not {*graded["grader"]} <= {*_RULES}:
-        terms = {
-            VERDICTS.name: pair_terms(graded, pl.col("state").is_not_null().mean(), pl.lit(1.0))
-        }
+        terms = {VERDICTS.name: pair_terms(graded, pl.col("state").is_not_null().mean())}
         yield from _rows(terms, count_answers(graded, n_failed), variant, **draws)
 
 

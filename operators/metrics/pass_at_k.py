@@ -59,4 +59,4 @@ def _pass_at(samples: pl.DataFrame, k: int) -> pl.DataFrame:
     for place in range(k):  # a product of quotients: the binomials themselves are too large
         none_right = none_right * (n_wrong - place).clip(lower_bound=0) / (n - place)
     rows = samples.with_columns(passes=1 - none_right)
-    return pair_terms(rows, pl.mean("passes"), pl.lit(1.0))
+    return pair_terms(rows, pl.mean("passes"))

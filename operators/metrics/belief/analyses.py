@@ -81,8 +81,8 @@ def _subject_terms(answers: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
             metric: consist_terms(answers, by=by, within=[factor])
             for metric, factor in _FACTORS.items()
         },
-        "subject_acc_min": pair_terms(names, pl.min("accuracy"), pl.lit(1.0)),
-        "subject_acc_max": pair_terms(names, pl.max("accuracy"), pl.lit(1.0)),
+        "subject_acc_min": pair_terms(names, pl.min("accuracy")),
+        "subject_acc_max": pair_terms(names, pl.max("accuracy")),
     }
 
 

@@ -43,7 +43,7 @@ def acc_at_1_terms(answers: pl.DataFrame) -> pl.DataFrame:
     >>> acc_at_1_terms(answers)["numerator"].to_list()
     [0.5, 1.0]
     """
-    return pair_terms(answers, pl.mean("correct"), pl.lit(1.0))
+    return pair_terms(answers, pl.mean("correct"))
 
 
 def one_word_ratio_terms(answers: pl.DataFrame) -> pl.DataFrame:
@@ -70,7 +70,7 @@ def coverage_oracle_terms(answers: pl.DataFrame) -> pl.DataFrame:
     >>> coverage_oracle_terms(answers)["numerator"].to_list()
     [1.0, 0.0]
     """
-    return pair_terms(answers, pl.col("correct").any(), pl.lit(1.0))
+    return pair_terms(answers, pl.col("correct").any())
 
 
 def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
@@ -95,7 +95,7 @@ def coverage_maximum_terms(answers: pl.DataFrame) -> pl.DataFrame:
     best = ranked.unique("relation_id", keep="first", maintain_order=True)
     rows = answers.join(best, on=_TEMPLATE, how="left")
     right = pl.col("correct") & pl.col("n_right").is_not_null()
-    return pair_terms(rows, right.any(), pl.lit(1.0))
+    return pair_terms(rows, right.any())
 
 
 def consist_terms(
@@ -122,7 +122,7 @@ def consist_terms(
 def share_of_matches(counts: pl.DataFrame) -> pl.DataFrame:
     """Turn the counts of `match_counts` into terms: the matching share of each pair, over 1."""
     compared = counts.filter(pl.col("n_compared") > 0)
-    return pair_terms(compared, pl.sum("n_matches") / pl.sum("n_compared"), pl.lit(1.0))
+    return pair_terms(compared, pl.sum("n_matches") / pl.sum("n_compared"))
 
 
 def match_counts(

@@ -17,7 +17,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     bootstrap_ratio,
     relation_weights,
 )
-from factsweep.operators.metrics.shared.rows import Metric, Row, pair_terms, ratio, table
+from factsweep.operators.metrics.shared.rows import Metric, Row, pair_terms, table
 from factsweep.operators.schemas import SETTING, columns
 
 BINS = columns("bins", *SETTING)
@@ -44,40 +44,6 @@ def bins(calibration: pl.DataFrame, n_bins: int = 10) -> pl.DataFrame:
         n=pl.len(), mean_confidence=pl.mean("confidence"), mean_accuracy=pl.mean("correct")
     )
     return means.select(BINS.names()).cast(BINS).sort("bin")
-
-
-def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
-    """Average over the bins |mean confidence − mean accuracy| (0 to 1), weighted by size.
-
-    Source: Desai and Durrett 2020, the measure that BELIEF's section 2.4 starts from; over bins
-    of equal size, as there, and not of equal width.
-
-    >>> ece(pl.DataFrame({
-    ...     "prompt_id": ["a", "b"], "confidence": [0.75, 0.5], "correct": [True, False],
-    ... }))
-    0.375
-    """
-    gap = (pl.col("mean_confidence") - pl.col("mean_accuracy")).abs()
-    rows = bins(calibration, n_bins)
-    return ratio(rows.select(numerator=gap * pl.col("n"), denominator="n"))
-
-
-def auroc(calibration: pl.DataFrame) -> float | None:
-    """Give the chance (0 to 1) that a correct answer is more confident than a wrong one.
-
-    Equal confidences count half. None where all answers are correct, or all are wrong.
-
-    Source: Hanley and McNeil 1982 (the Mann-Whitney statistic); not in the paper.
-
-    >>> auroc(pl.DataFrame({
-    ...     "prompt_id": ["a", "b", "c"], "confidence": [0.9, 0.5, 0.5],
-    ...     "correct": [True, True, False],
-    ... }))
-    0.75
-    """
-    ordered = by_confidence(calibration)
-    value = auroc_rounds(ordered, np.ones((1, calibration.height), np.int64))[0]
-    return None if np.isnan(value) else float(value)
 
 
 def ovconf_terms(calibration: pl.DataFrame) -> pl.DataFrame:
@@ -109,8 +75,12 @@ def by_confidence(calibration: pl.DataFrame) -> pl.DataFrame:
 def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatArray:
     """Compute the ECE of each row of `weights`: how often each prompt of `ordered` is taken.
 
-    A prompt that was taken several times may stand in two bins of equal size. Every row of
-    `weights` must sum to the number of prompts.
+    ECE averages |mean confidence − mean accuracy| (0 to 1) over the bins, weighted by size. A
+    prompt that was taken several times may stand in two bins of equal size. Every row of `weights`
+    must sum to the number of prompts.
+
+    Source: Desai and Durrett 2020, the measure that BELIEF's section 2.4 starts from; over bins
+    of equal size, as there, and not of equal width.
     """
     n_rounds, n = weights.shape
     gaps = ordered.select(_GAP).to_series().to_numpy()
@@ -121,7 +91,17 @@ def ece_rounds(ordered: pl.DataFrame, weights: IntArray, n_bins: int) -> FloatAr
 
 
 def auroc_rounds(ordered: pl.DataFrame, weights: IntArray) -> FloatArray:
-    """Compute the AUROC of each row of `weights`; NaN where a row lacks right or wrong answers."""
+    """Compute the AUROC of each row of `weights`; NaN where a row lacks right or wrong answers.
+
+    It is the chance (0 to 1) that a right answer is more confident than a wrong one; equal
+    confidences count half.
+
+    Source: Hanley and McNeil 1982 (the Mann-Whitney statistic); not in the paper.
+
+    >>> ordered = pl.DataFrame({"confidence": [0.9, 0.5, 0.5], "correct": [True, True, False]})
+    >>> auroc_rounds(ordered, np.ones((1, 3), np.int64)).tolist()
+    [0.75]
+    """
     right = ordered["correct"].to_numpy()
     starts = np.flatnonzero(np.diff(ordered["confidence"].to_numpy(), prepend=np.inf))
     n_right = group_sums(weights * right, starts)

@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.errors import InputError
-from factsweep.operators.matching.lemmas import mark_correct
 from factsweep.operators.schemas import columns, schema
 
 STATES = (
@@ -74,19 +73,11 @@ class Thresholds:
             raise InputError(f"confident is {self.confident}; give a confidence above 0, up to 1.")
 
 
-def sampled_correctness(samples: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Count each sampled prompt's samples, and the right ones (columns: SAMPLED).
-
-    `samples` has prompt_id, relation_id, pair_id and key, `labels` pair_id and key. A sample is
-    right as a greedy answer is (BELIEF, section 3.2, item 1).
-    """
-    return count_right_samples(mark_correct(samples, labels))
-
-
 def count_right_samples(samples: pl.DataFrame) -> pl.DataFrame:
     """Count each prompt's samples, and the right ones (columns: SAMPLED).
 
-    `samples` has prompt_id, relation_id, pair_id and correct.
+    `samples` has prompt_id, relation_id, pair_id and correct: a sample is right as a greedy answer
+    is (BELIEF, section 3.2, item 1).
     """
     counts = samples.group_by("prompt_id", *_FACT)
     sums = counts.agg(n_samples=pl.len(), n_right_samples=pl.sum("correct"))

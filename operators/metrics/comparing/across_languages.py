@@ -127,4 +127,4 @@ def _consist_terms(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
         pairs = first_counts.join(second_counts, on=FACT).group_by(FACT)
         share = pairs.agg(share=(n_pairs * agree).sum() / n_pairs.sum())
         shares.append(share.with_columns(pl.col(FACT).cast(pl.String)))
-    return pair_terms(pl.concat(shares), pl.col("share").sum(), pl.lit(1.0))
+    return pair_terms(pl.concat(shares), pl.col("share").sum())

@@ -107,9 +107,7 @@ def count_kinds(profile: pl.DataFrame, kinds: Sequence[str], *, n_rounds: int) -
     """
     n_by_kind = dict(profile["kind"].value_counts().iter_rows())
     decided = profile.filter(~pl.col("kind").is_in(LEFT_OUT))
-    terms = {
-        kind: pair_terms(decided, (pl.col("kind") == kind).mean(), pl.lit(1.0)) for kind in kinds
-    }
+    terms = {kind: pair_terms(decided, (pl.col("kind") == kind).mean()) for kind in kinds}
     estimates = bootstrap_ratios(terms, seed=0, n_rounds=n_rounds)
     rows = [(kind, n_by_kind.get(kind, 0), *estimates[kind].overall) for kind in kinds]
     rows += [(kind, n_by_kind.get(kind, 0), None, None, None) for kind in LEFT_OUT]

@@ -263,4 +263,4 @@ def _cloze_terms(
     defined, absent = clozes.drop_nulls("value"), clozes.filter(pl.col("value").is_null())
     absent_counts = absent.group_by("relation_id").agg(n_failed=pl.len().cast(pl.Int64))
     failed = pl.concat([n_failed, absent_counts], how="vertical_relaxed")
-    return pair_terms(defined, of_fact, pl.lit(1)), count_answers(defined, failed)
+    return pair_terms(defined, of_fact), count_answers(defined, failed)

@@ -88,10 +88,10 @@ def _terms(preferred: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame, pl.Data
     for aggregation in AGGREGATIONS:
         for n in numbers(preferred):
             rows = with_n(preferred, n)
-            yield f"{aggregation}_at_{n}", rows, knowledge_terms(rows, aggregation, n)
+            yield f"{aggregation}_at_{n}", rows, pair_terms(rows, knowledge(aggregation, n).mean())
     scored = preferred.drop_nulls("open_logprob")  # null where another system answered
     if scored.height:
-        yield "probability", scored, probability_terms(scored)
+        yield "probability", scored, pair_terms(scored, pl.col("open_logprob").exp().mean())
 
 
 def with_n(preferred: pl.DataFrame, n: int) -> pl.DataFrame:
@@ -108,27 +108,6 @@ def knowledge(aggregation: Aggregation, n: int | pl.Expr) -> pl.Expr:
     """
     beaten = pl.col("n_beaten").list.get(n - 1)
     return (beaten == n).cast(pl.Float64) if aggregation == "min" else beaten / n
-
-
-def knowledge_terms(preferred: pl.DataFrame, aggregation: Aggregation, n: int) -> pl.DataFrame:
-    """K(f): the mean over a fact's clozes, as terms (TERMS) of a mean over facts (`with_n`)."""
-    return pair_terms(with_n(preferred, n), knowledge(aggregation, n).mean(), pl.lit(1))
-
-
-def probability_terms(preferred: pl.DataFrame) -> pl.DataFrame:
-    """The probability of the right answer's labels, mean over a fact's clozes (TERMS).
-
-    The labels need no ending: any continuation counts.
-
-    Source: the paper, Table 2, "Probability".
-
-    >>> rows = pl.DataFrame({
-    ...     "relation_id": ["P36"] * 2, "pair_id": ["t"] * 2, "open_logprob": [0.0, float("-inf")],
-    ... })
-    >>> probability_terms(rows).rows()
-    [('P36', 't', 0.5, 1.0)]
-    """
-    return pair_terms(preferred, pl.col("open_logprob").exp().mean(), pl.lit(1))
 
 
 def curve(preferred: pl.DataFrame) -> pl.DataFrame:
@@ -180,7 +159,12 @@ def of_distractors(preferred: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_probability(preferred: pl.DataFrame) -> pl.DataFrame:
-    """The probability of the right answer's labels after each cloze (VALUES); without choices."""
+    """The probability of the right answer's labels after each cloze (VALUES); without choices.
+
+    The labels need no ending: any continuation counts.
+
+    Source: the paper, Table 2, "Probability".
+    """
     return values(
         preferred.drop_nulls("open_logprob"), "probability", "", pl.col("open_logprob").exp()
     )

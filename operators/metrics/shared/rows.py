@@ -19,7 +19,7 @@ from factsweep.operators.schemas import PLACE, SETTING, columns, schema
 
 ROWS = columns("metrics", *SETTING[:3])
 TERMS = schema("relation_id text, pair_id text, numerator float, denominator float")
-_ROWS = pl.len()
+_ROWS, _ONE = pl.len(), pl.lit(1.0)
 _N_DECILES = 10
 _ENDS = ("ci_low", "ci_high")
 
@@ -134,8 +134,10 @@ def _by_relation(counts: pl.DataFrame, column: str) -> dict[str, int]:
     return dict(texts.iter_rows())
 
 
-def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> pl.DataFrame:
+def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr = _ONE) -> pl.DataFrame:
     """Aggregate each pair of `rows` to its terms: one row per pair, with the columns of TERMS.
+
+    Without a denominator all pairs weigh alike.
 
     Ids become text and the rows are sorted by them, so that neither the type of an id nor the
     order of the rows changes a later sum or draw.
@@ -152,12 +154,6 @@ def pair_terms(rows: pl.DataFrame, numerator: pl.Expr, denominator: pl.Expr) -> 
         .select(pl.col(name).cast(dtype) for name, dtype in TERMS.items())
         .sort("relation_id", "pair_id")
     )
-
-
-def ratio(terms: pl.DataFrame) -> float | None:
-    """Divide the sum of the numerators by that of the denominators; None where that is 0."""
-    numerator, denominator = terms.select(pl.sum("numerator", "denominator")).row(0)
-    return float(numerator / denominator) if denominator else None
 
 
 # A slice of the metrics table, and the rows of the answers in it.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
@@ -12,8 +13,13 @@ from factsweep.operators.metrics.belief.answers import (
     coverage_oracle_terms,
     one_word_ratio_terms,
 )
-from factsweep.operators.metrics.belief.calibration import brier_terms, ovconf_terms
-from factsweep.operators.metrics.shared.rows import ratio
+from factsweep.operators.metrics.belief.calibration import (
+    auroc_rounds,
+    brier_terms,
+    by_confidence,
+    ece_rounds,
+    ovconf_terms,
+)
 
 Key = str | None
 Tables = st.SearchStrategy[pl.DataFrame]
@@ -22,7 +28,12 @@ NONE_FAILED = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int6
 
 
 def _of(terms: Callable[..., pl.DataFrame]) -> Metric:
-    return lambda rows, **options: ratio(terms(rows, **options))
+    return lambda rows, **options: _ratio(terms(rows, **options))
+
+
+def _ratio(terms: pl.DataFrame) -> float | None:
+    numerator, denominator = terms.select(pl.sum("numerator", "denominator")).row(0)
+    return float(numerator / denominator) if denominator else None
 
 
 acc_at_1 = _of(acc_at_1_terms)
@@ -32,6 +43,21 @@ coverage_maximum = _of(coverage_maximum_terms)
 consist = _of(consist_terms)
 ovconf = _of(ovconf_terms)
 brier = _of(brier_terms)
+
+
+def ece(calibration: pl.DataFrame, n_bins: int = 10) -> float | None:
+    """The ECE of the prompts themselves."""
+    if calibration.is_empty():
+        return None
+    weights = np.ones((1, calibration.height), np.int64)
+    return float(ece_rounds(by_confidence(calibration), weights, n_bins)[0])
+
+
+def auroc(calibration: pl.DataFrame) -> float | None:
+    """The AUROC of the prompts themselves; None without right or without wrong answers."""
+    weights = np.ones((1, calibration.height), np.int64)
+    value = float(auroc_rounds(by_confidence(calibration), weights)[0])
+    return None if np.isnan(value) else value
 
 
 def naive_aurc(calibration: pl.DataFrame) -> float:

@@ -9,7 +9,6 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.belief import Options
 from factsweep.operators.methods.method import Evidence
-from factsweep.operators.metrics.belief.calibration import auroc, ece
 from factsweep.operators.metrics.shared.rows import ROWS
 from factsweep.operators.schemas import empty
 from tests.operators.metrics.scalars import (
@@ -17,10 +16,12 @@ from tests.operators.metrics.scalars import (
     RANKED,
     Tables,
     acc_at_1,
+    auroc,
     brier,
     consist,
     coverage_maximum,
     coverage_oracle,
+    ece,
     one_word_ratio,
     ovconf,
 )

@@ -12,18 +12,16 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from factsweep.operators.metrics.belief.calibration import (
     BINS,
-    auroc,
     auroc_rounds,
     bins,
     by_confidence,
     confidence,
-    ece,
     ece_rounds,
     ovconf_by_length,
     ranked_rounds,
 )
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, estimate, weight_blocks
-from tests.operators.metrics.scalars import Key, Tables, brier, match, ovconf
+from tests.operators.metrics.scalars import Key, Tables, auroc, brier, ece, match, ovconf
 
 
 def naive_ece(calibration: pl.DataFrame, n_bins: int) -> float:

@@ -12,7 +12,6 @@ from scipy.stats import entropy
 
 from factsweep.operators.matching.lemmas import key, matches
 from factsweep.operators.metrics.belief import belief
-from factsweep.operators.metrics.belief.calibration import auroc
 from factsweep.operators.metrics.belief.confidence_kinds import (
     CONFIDENCES,
     bins_by_kind,
@@ -29,6 +28,7 @@ from tests.operators.metrics.belief.record_polygraph import (
     is_match,
     sample_sets,
 )
+from tests.operators.metrics.scalars import auroc
 
 KEYS = st.sampled_from([None, "\x1fa\x1f", "\x1fb\x1f", "\x1fa\x1fb\x1f", "\x1fab\x1f"])
 GREEDY = {"prompt_id": "p", "relation_id": "r", "pair_id": "f", "text": " Paris", "correct": True}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.errors import InputError
+from factsweep.operators.matching.lemmas import mark_correct
 from factsweep.operators.metrics.belief.knowledge_state import (
     CHANGES,
     EVIDENCE,
@@ -16,9 +17,9 @@ from factsweep.operators.metrics.belief.knowledge_state import (
     SAMPLED,
     SHARING,
     Thresholds,
+    count_right_samples,
     evidence,
     knowledge_sharing,
-    sampled_correctness,
     state_changes,
     state_moves,
 )
@@ -89,7 +90,7 @@ def test_evidence_any_tables_equals_counting(
             assert row["confidence"] == pytest.approx(sampled_rows["confidence"].mean())
 
 
-def test_sampled_correctness_counts_right_samples_by_prompt() -> None:
+def test_right_samples_are_counted_by_prompt() -> None:
     samples = pl.DataFrame(
         {
             "prompt_id": ["q", "p", "p", "p"],
@@ -99,7 +100,7 @@ def test_sampled_correctness_counts_right_samples_by_prompt() -> None:
         }
     )
     labels = pl.DataFrame({"pair_id": ["t", "u"], "key": ["\x1frome\x1f", "\x1foslo\x1f"]})
-    counts = sampled_correctness(samples, labels)
+    counts = count_right_samples(mark_correct(samples, labels))
     assert counts.schema == SAMPLED
     assert counts.rows() == [("p", "P1", "t", 3, 2), ("q", "P1", "u", 1, 0)]
 

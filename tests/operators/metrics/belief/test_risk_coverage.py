@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from factsweep.operators.metrics.belief.calibration import (
     RANKINGS,
-    auroc,
     by_confidence,
     ranked_rounds,
 )
 from factsweep.operators.metrics.belief.risk_coverage import risk_coverage, risk_rounds
 from factsweep.operators.metrics.shared.bootstrap import estimate, weight_blocks
 from tests.operators.metrics.belief.record_polygraph import RECORD, sample_sets
-from tests.operators.metrics.scalars import RANKED, Tables
+from tests.operators.metrics.scalars import RANKED, Tables, auroc
 
 
 def ranked(rows: pl.DataFrame) -> dict[str, float | None]:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats import contingency_tables, multitest, proportion
 
-from factsweep.operators.metrics.belief.calibration import auroc, ece
 from factsweep.operators.metrics.comparing.comparison import (
     COMPARISON,
     FACTS,
@@ -34,7 +33,7 @@ from factsweep.operators.metrics.comparing.paired import (
 from factsweep.operators.metrics.shared.bootstrap import estimate, weight_blocks
 from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
-from tests.operators.metrics.scalars import RANKED, Tables, named
+from tests.operators.metrics.scalars import RANKED, Tables, auroc, ece, named
 
 METRICS = (ece, auroc, *RANKED.values())
 

@@ -22,9 +22,11 @@ from factsweep.operators.metrics.comparing.paired import (
 )
 from factsweep.operators.metrics.distractors.distractors import (
     AGGREGATIONS,
-    knowledge_terms,
+    knowledge,
     numbers,
+    with_n,
 )
+from factsweep.operators.metrics.shared.rows import pair_terms
 from factsweep.operators.schemas import schema
 from tests.messages import naming
 from tests.operators.metrics.scalars import (
@@ -217,7 +219,7 @@ def test_terms_of_each_run_are_those_that_it_has_by_itself(
     for n, aggregation in product(numbers(runs[0]), AGGREGATIONS):
         rows = paired.filter(metric=f"{aggregation}_at_{n}")
         for run, column in zip(runs, ("first", "second"), strict=True):
-            expected = knowledge_terms(run, aggregation, n)
+            expected = pair_terms(with_n(run, n), knowledge(aggregation, n).mean())
             assert rows["pair_id"].to_list() == expected["pair_id"].to_list()
             assert rows[column].to_list() == pytest.approx(expected["numerator"].to_list())
     with_itself = paired_preferences(runs[0], runs[0].reverse())

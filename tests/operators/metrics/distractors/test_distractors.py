@@ -16,10 +16,11 @@ from factsweep.operators.metrics.distractors.distractors import (
     Aggregation,
     curve,
     distractors,
-    knowledge_terms,
-    probability_terms,
+    knowledge,
+    of_probability,
+    with_n,
 )
-from factsweep.operators.metrics.shared.rows import deciles
+from factsweep.operators.metrics.shared.rows import deciles, pair_terms
 
 # Few values, so that there are ties; -inf is what a model rules out.
 LOGPROBS = st.sampled_from([-inf, -40.0, -3.0, -3.0 + 1e-12, -2.0, 0.0])
@@ -77,11 +78,13 @@ def naive(clozes: list[Cloze], aggregation: str, n: int) -> dict[str, float]:
 def test_terms_are_the_means_over_clozes(
     fact_clozes: list[Cloze], n: int, aggregation: Aggregation
 ) -> None:
-    terms = knowledge_terms(add_beaten(answered(fact_clozes)), aggregation, n)
+    rows = with_n(add_beaten(answered(fact_clozes)), n)
+    terms = pair_terms(rows, knowledge(aggregation, n).mean())
     assert terms["denominator"].to_list() == [1.0] * terms.height
     expected = naive(fact_clozes, aggregation, n)
     assert dict(terms.select("pair_id", "numerator").iter_rows()) == pytest.approx(expected)
-    probability = probability_terms(answered(fact_clozes)).select("pair_id", "numerator")
+    values = of_probability(answered(fact_clozes))
+    probability = values.group_by("pair_id").agg(pl.mean("value"))
     expected = {
         fact: mean(exp(cloze.right) for cloze in fact_clozes if cloze.fact == fact)
         for fact in {cloze.fact for cloze in fact_clozes}
