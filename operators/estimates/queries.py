@@ -6,7 +6,7 @@ the prompts is a stratified sample of queries, with the relations as strata.
 Source: Cochran 1977, chapter 5 (stratified random sampling, without replacement).
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from factsweep.operators.estimates.intervals import (
 from factsweep.operators.estimates.table import ESTIMATES, row
 from factsweep.operators.metrics.kamel import macros, precision_recall
 from factsweep.operators.metrics.probelm import group_tables, with_all_types
-from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Draws, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms
 
 MISSING = "no query of some relations was asked"
@@ -109,7 +109,7 @@ def _sizes(pairs: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def kamel_estimates(
-    answers: pl.DataFrame, queries: pl.DataFrame, pairs: pl.DataFrame, *, seed: int, n_rounds: int
+    answers: pl.DataFrame, queries: pl.DataFrame, pairs: pl.DataFrame, **draws: Unpack[Draws]
 ) -> pl.DataFrame:
     """Estimate KAMEL's numbers, of strict matching with all labels: the table ESTIMATES.
 
@@ -122,7 +122,7 @@ def kamel_estimates(
     relation_means = means(
         scores.select("relation_id", "precision", "recall"), sizes, by="relation"
     )
-    (macro_scores,) = macros([scores], seed=seed, n_rounds=n_rounds)
+    (macro_scores,) = macros([scores], **draws)
     mean_f1 = macro_scores.f1_relation_mean.overall.value if answers.height == n_full else None
     curved = (
         IntervalEstimate(None, None, None, CURVED) if mean_f1 is None else exact_estimate(mean_f1)
@@ -153,7 +153,7 @@ def _f1(shares: Means | None) -> IntervalEstimate:
 
 
 def probelm_estimates(
-    scores: pl.DataFrame, candidates: pl.DataFrame, pairs: pl.DataFrame, *, seed: int, n_rounds: int
+    scores: pl.DataFrame, candidates: pl.DataFrame, pairs: pl.DataFrame, **draws: Unpack[Draws]
 ) -> pl.DataFrame:
     """Estimate PRobELM's numbers: the table ESTIMATES after the column `setting` (a prompt type).
 
@@ -166,7 +166,7 @@ def probelm_estimates(
         setting_means = means(table.select("relation_id", *names), sizes, by="query")
         for column, name in enumerate(names):
             terms = pair_terms(table, pl.sum(name), pl.len())
-            of_other_facts = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            of_other_facts = bootstrap_ratio(terms, **draws).overall
             estimate, n = _mean(setting_means, column), scores.height
             cells = row(name, estimate, of_other_facts, n=n, n_full=n_full, worth=None)
             rows.append((setting, *cells))

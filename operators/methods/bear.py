@@ -40,8 +40,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
         facts.extra_tables["relation_groups"],
         facts.pairs.select("relation_id", "pair_id"),
         facts.templates.group_by("relation_id").agg(n_templates=pl.len()),
-        seed=evidence.seed,
-        n_rounds=evidence.options.n_rounds,
+        **evidence.draws,
     )
     return {"metrics": metrics}
 

@@ -126,23 +126,22 @@ KIND_TABLES = ("bins", "confidence_differences")
 def kinds_compared(evidence: method.Evidence) -> method.Tables:
     """KIND_TABLES: the bins of each kind of confidence, and the kinds side by side."""
     calibration, confidences = (evidence.tables[name] for name in CONFIDENCE_TABLES)
-    seed, options = evidence.seed, evidence.options
     values = (
-        bins_by_kind(calibration, confidences, options.n_bins),
-        confidence_differences(calibration, confidences, seed=seed, n_rounds=options.n_rounds),
+        bins_by_kind(calibration, confidences, evidence.options.n_bins),
+        confidence_differences(calibration, confidences, **evidence.draws),
     )
     return dict(zip(KIND_TABLES, values, strict=True))
 
 
 def confidence_rows(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.DataFrame:
     """The rows of all kinds of confidence; `calibration` is that of samples, null: none."""
-    options, n_failed = evidence.options, evidence.n_failed_samples
-    draws = {"seed": evidence.seed, "n_rounds": options.n_rounds, "n_bins": options.n_bins}
+    n_bins, n_failed = evidence.options.n_bins, evidence.n_failed_samples
     confidences = evidence.tables.get("confidences", empty("confidences"))
-    rows = [belief.kind_rows(confidences, n_failed, **draws)]
+    rows = [belief.kind_rows(confidences, n_failed, n_bins=n_bins, **evidence.draws)]
     if calibration is not None:
         counts = count_answers(calibration, n_failed)
-        rows.insert(0, belief.calibration_rows(calibration, counts, **draws))
+        own = belief.calibration_rows(calibration, counts, n_bins=n_bins, **evidence.draws)
+        rows.insert(0, own)
     return pl.concat(rows)
 
 
@@ -150,8 +149,7 @@ def core(evidence: method.Evidence, calibration: pl.DataFrame | None) -> pl.Data
     """The common part of decoders and encoders: the metrics, and the configured analyses."""
     condensed = CondensedAnswers(*(evidence.tables[name] for name in CondensedAnswers._fields))
     options, facts, repeated_answers = evidence.options, evidence.facts, evidence.repeated_answers
-    seed, counts = evidence.seed, condensed.counts(evidence.n_failed)
-    draws = {"seed": seed, "n_rounds": options.n_rounds}
+    seed, draws, counts = evidence.seed, evidence.draws, condensed.counts(evidence.n_failed)
     fluctuation = partial(belief.fluctuation_rows, condensed, counts)
     estimates = condensed.estimates((*belief.ESTIMATED, *ESTIMATED), **draws)
     details = facts.extra_tables.get("details", empty("details"))

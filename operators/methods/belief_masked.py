@@ -126,11 +126,10 @@ def _measure(evidence: Evidence) -> Tables:
     calibration = evidence.tables["calibration"]
     # Every prompt has a confidence, so failures are failures of both.
     metrics = belief.core(replace(evidence, n_failed_samples=evidence.n_failed), calibration)
-    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     rows = [
         metrics.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
         bias_level(evidence.tables["biases"]),
-        extended_entities(evidence.tables["gains"], **draws),
+        extended_entities(evidence.tables["gains"], **evidence.draws),
         left_out_rows(evidence.tables["left_out"]),
     ]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.options.n_bins)}

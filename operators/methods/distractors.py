@@ -66,9 +66,8 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> me
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
-    answers, options = evidence.tables["preferred"], evidence.options
+    answers = evidence.tables["preferred"]
     details = evidence.facts.extra_tables["details"]
-    draws = {"seed": evidence.seed, "n_rounds": options.n_rounds}
     continuations = pl.concat([distractors.VALUES.to_frame(), *_of_continuations(evidence)])
     karr = baselines.of_karr(answers, evidence.tables["by_chance"])
     preferences = distractors.of_distractors(answers), distractors.of_probability(answers)
@@ -78,9 +77,9 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     verbalised = details.filter(sample=VERBALISED).select("pair_id")
     robustness = agreement.robustness(values.join(verbalised, on="pair_id", how="semi"))
     metrics = [
-        distractors.distractors(answers, details, evidence.n_failed, **draws),
-        baselines.baselines(continuations, evidence.n_failed, **draws),
-        *([] if karr.is_empty() else [baselines.karr(karr, evidence.n_failed, **draws)]),
+        distractors.distractors(answers, details, evidence.n_failed, **evidence.draws),
+        baselines.baselines(continuations, evidence.n_failed, **evidence.draws),
+        *([] if karr.is_empty() else [baselines.karr(karr, evidence.n_failed, **evidence.draws)]),
         agreement.agreement_rows(taus),
         agreement.robustness_rows(robustness),
     ]

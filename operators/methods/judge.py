@@ -36,8 +36,7 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
 
 def _measure(evidence: method.Evidence) -> method.Tables:
     verdicts = evidence.tables["verdicts"].with_columns(grader=pl.lit("judge"))
-    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
-    return {"metrics": table([*state_rows(verdicts, evidence.n_failed, None, **draws)])}
+    return {"metrics": table([*state_rows(verdicts, evidence.n_failed, None, **evidence.draws)])}
 
 
 METHOD = method.Method(

@@ -75,22 +75,20 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
-    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     given, pairs = evidence.tables["given"], evidence.facts.pairs
     is_sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"] if is_sampled else None
     parts = [
-        kamel(given, pairs, split=evidence.setting.split, **draws),
+        kamel(given, pairs, split=evidence.setting.split, **evidence.draws),
         confidence_rows(evidence, calibration),
-        pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **draws),
+        pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **evidence.draws),
     ]
     return {"metrics": pl.concat(parts), **kinds_compared(evidence)}
 
 
 def _estimate(part: method.Part) -> pl.DataFrame:
     queries = part.facts.pairs.filter(pl.col("split") == part.setting.split)
-    draws = {"seed": part.seed, "n_rounds": part.options.n_rounds}
-    return kamel_estimates(part.answers, queries, part.pairs, **draws)
+    return kamel_estimates(part.answers, queries, part.pairs, **part.draws)
 
 
 def _report(result: method.Result) -> method.Report:

@@ -16,6 +16,7 @@ from factsweep.operators.datasets.facts import Facts, Slice, slice_facts
 from factsweep.operators.metrics.comparing.paired import Unit
 from factsweep.operators.metrics.data_set import Encode, Parse
 from factsweep.operators.metrics.noise import flip_rate, permutation_difference
+from factsweep.operators.metrics.shared.bootstrap import Draws
 from factsweep.operators.metrics.shared.rows import Metric
 from factsweep.operators.prompts.expansion import Expansion
 from factsweep.operators.tables.shared.canvas import Figure
@@ -136,6 +137,11 @@ class Evidence:
     options: Any
     seed: int
 
+    @property
+    def draws(self) -> Draws:
+        """The seed and the number of the bootstrap's rounds."""
+        return {"seed": self.seed, "n_rounds": self.options.n_rounds}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -250,6 +256,11 @@ class Part:
     options: Any
     seed: int
     control: Callable[[str], pl.DataFrame] | None = None
+
+    @property
+    def draws(self) -> Draws:
+        """The seed and the number of the bootstrap's rounds."""
+        return {"seed": self.seed, "n_rounds": self.options.n_rounds}
 
 
 @dataclass(frozen=True)

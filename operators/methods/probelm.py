@@ -33,19 +33,12 @@ def _matcher(_facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> me
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
-    metrics = probelm(
-        evidence.tables["scored"],
-        candidates(evidence.facts),
-        seed=evidence.seed,
-        n_rounds=evidence.options.n_rounds,
-    )
-    return {"metrics": metrics}
+    groups = candidates(evidence.facts)
+    return {"metrics": probelm(evidence.tables["scored"], groups, **evidence.draws)}
 
 
 def _estimate(part: method.Part) -> pl.DataFrame:
-    draws = {"seed": part.seed, "n_rounds": part.options.n_rounds}
-    groups = candidates(part.facts)
-    return probelm_estimates(part.answers, groups, part.pairs, **draws)
+    return probelm_estimates(part.answers, candidates(part.facts), part.pairs, **part.draws)
 
 
 def _report(result: method.Result) -> method.Report:

@@ -162,8 +162,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
         evidence.tables["graded"],
         _details(evidence.facts),
         evidence.n_failed,
-        seed=evidence.seed,
-        n_rounds=evidence.options.n_rounds,
+        **evidence.draws,
     )
     own_options = _without_template_analyses(evidence.options, evidence.facts)
     own_evidence = replace(evidence, options=own_options)
@@ -175,8 +174,7 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     graders = graded["grader"].unique(maintain_order=True).to_list()
     ids = (*_IDS[1:], "prompt_id")
     verdicts = graded.pivot("grader", index=ids, values="state", maintain_order=True)
-    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
-    agreed = agreement(verdicts, graders, MAJORITY, **draws)
+    agreed = agreement(verdicts, graders, MAJORITY, **evidence.draws)
     return {
         "metrics": pl.concat([qa_metrics, agreed, *_judged_pass_rows(evidence), shared]),
         "confusion": confusion(verdicts, graders),
@@ -187,11 +185,10 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 def _judged_pass_rows(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
     """The rows of pass@k by each judge, of the questions of which it judged every sample."""
     samples, n_failed = evidence.tables["judged_samples"], evidence.n_failed_samples
-    draws = {"seed": evidence.seed, "n_rounds": evidence.options.n_rounds}
     for (grader,), of_grader in samples.group_by("grader", maintain_order=True):
         if n_failed is not None:
             n_missing = add_missing(of_grader, "n_right_samples", n_failed)
-            rows = pass_rows(of_grader.drop_nulls("n_right_samples"), n_missing, **draws)
+            rows = pass_rows(of_grader.drop_nulls("n_right_samples"), n_missing, **evidence.draws)
             yield rows.with_columns(variant=pl.format("grader={}", pl.lit(grader)))
 
 

@@ -5,11 +5,12 @@ instance counts once.
 """
 
 from collections.abc import Iterator
+from typing import Unpack
 
 import polars as pl
 
 from factsweep.operators.datasets.facts import template_number
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import Draws, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import (
     Metric,
     Row,
@@ -58,9 +59,7 @@ def bear(
     groups: pl.DataFrame,
     pairs: pl.DataFrame,
     templates: pl.DataFrame,
-    *,
-    seed: int,
-    n_rounds: int,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """The rows of all metrics (table ROWS), over everything, by relation, template and group.
 
@@ -69,7 +68,6 @@ def bear(
     BEAR score and Consist are those of the instances with a prediction in every template; the
     others count in `n_failed`.
     """
-    draws = {"seed": seed, "n_rounds": n_rounds}
     n_of_pair = predicted.group_by("relation_id", "pair_id").agg(n=pl.len())
     n_of_pair = n_of_pair.join(templates, on="relation_id")
     complete = n_of_pair.filter(pl.col("n") == pl.col("n_templates")).select("pair_id")
@@ -80,10 +78,8 @@ def bear(
     of_relations = [e.value for e in score.by_relation.values() if e.value is not None]
     mean = sum(of_relations) / len(of_relations) if of_relations else None
     rows.append(Row(None, None, "relation_mean", mean, None, None, complete.height, 0))
-    rows += ratio_rows("consist", _consist_terms(whole), counts, seed=seed, n_rounds=n_rounds)
-    rows += ratio_rows(
-        "ties", pair_terms(whole, pl.mean("is_tie")), counts, seed=seed, n_rounds=n_rounds
-    )
+    rows += ratio_rows("consist", _consist_terms(whole), counts, **draws)
+    rows += ratio_rows("ties", pair_terms(whole, pl.mean("is_tie")), counts, **draws)
     rows += _template_rows(predicted, pairs, **draws)
     for (name,), of_group in groups.group_by("name", maintain_order=True):
         part = whole.join(of_group, on="relation_id", how="semi", maintain_order="left")
@@ -93,7 +89,9 @@ def bear(
     return table(rows)
 
 
-def _template_rows(predicted: pl.DataFrame, pairs: pl.DataFrame, **draws: int) -> Iterator[Row]:
+def _template_rows(
+    predicted: pl.DataFrame, pairs: pl.DataFrame, **draws: Unpack[Draws]
+) -> Iterator[Row]:
     number = template_number().str.to_integer()
     for (template,), rows in predicted.group_by(number, maintain_order=True):
         accuracy = bootstrap_ratio(pair_terms(rows, pl.mean("is_right")), **draws)

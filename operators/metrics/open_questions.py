@@ -5,11 +5,12 @@ unit of every interval: a fact's terms are means over its prompts.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Unpack
 
 import polars as pl
 
 from factsweep.operators.matching.verdicts import STATES
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratios
+from factsweep.operators.metrics.shared.bootstrap import Draws, bootstrap_ratios
 from factsweep.operators.metrics.shared.rows import (
     Counts,
     Metric,
@@ -84,12 +85,7 @@ def state_terms(graded: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
 
 
 def open_questions(
-    graded: pl.DataFrame,
-    details: pl.DataFrame,
-    n_failed: pl.DataFrame,
-    *,
-    seed: int,
-    n_rounds: int,
+    graded: pl.DataFrame, details: pl.DataFrame, n_failed: pl.DataFrame, **draws: Unpack[Draws]
 ) -> pl.DataFrame:
     """The rows of all metrics (table ROWS), over everything, by relation and by part.
 
@@ -97,7 +93,6 @@ def open_questions(
     sample and answer_type. Answers that a judge has no verdict on are in no state, and counted as
     failed.
     """
-    draws = {"seed": seed, "n_rounds": n_rounds}
     rows: list[Row] = []
     for (grader,), of_grader in graded.group_by("grader", maintain_order=True):
         variant = None if grader == DEFAULT_GRADER else f"grader={grader}"
@@ -114,7 +109,7 @@ def open_questions(
 
 
 def state_rows(
-    graded: pl.DataFrame, n_failed: pl.DataFrame, variant: str | None, **draws: int
+    graded: pl.DataFrame, n_failed: pl.DataFrame, variant: str | None, **draws: Unpack[Draws]
 ) -> Iterator[Row]:
     """The rows of one grader's states, and of the answers without a verdict if there can be any."""
     judged = graded.drop_nulls("state")
@@ -133,14 +128,14 @@ def add_missing(rows: pl.DataFrame, column: str, n_failed: pl.DataFrame) -> pl.D
 
 
 def _rows(
-    terms: Mapping[str, pl.DataFrame], counts: Counts, variant: str | None, **draws: int
+    terms: Mapping[str, pl.DataFrame], counts: Counts, variant: str | None, **draws: Unpack[Draws]
 ) -> Iterator[Row]:
     for name, bootstrapped in bootstrap_ratios(terms, **draws).items():
         yield from counts.rows(name, bootstrapped, variant)
 
 
 def _part_rows(
-    graded: pl.DataFrame, details: pl.DataFrame, variant: str | None, **draws: int
+    graded: pl.DataFrame, details: pl.DataFrame, variant: str | None, **draws: Unpack[Draws]
 ) -> Iterator[Row]:
     """The rows by popularity decile, by sample of the set, and by the type of the answer."""
     types = details.select("pair_id", "answer_type")

@@ -5,10 +5,11 @@ k rises.
 """
 
 from collections.abc import Mapping
+from typing import Unpack
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratios
+from factsweep.operators.metrics.shared.bootstrap import Draws, bootstrap_ratios
 from factsweep.operators.metrics.shared.rows import Metric, count_answers, pair_terms, table
 
 KS = (1, 2, 5, 10, 25, 50, 100)
@@ -20,7 +21,7 @@ NAMES = tuple(metric.name for metric in METRICS)
 
 
 def pass_rows(
-    samples: pl.DataFrame, n_failed: pl.DataFrame | None, *, seed: int, n_rounds: int
+    samples: pl.DataFrame, n_failed: pl.DataFrame | None, **draws: Unpack[Draws]
 ) -> pl.DataFrame:
     """The rows of pass@k (table ROWS), over everything and by relation.
 
@@ -30,7 +31,7 @@ def pass_rows(
     if n_failed is None:
         return table([])
     counts = count_answers(samples, n_failed)
-    bootstrapped = bootstrap_ratios(pass_terms(samples), seed=seed, n_rounds=n_rounds)
+    bootstrapped = bootstrap_ratios(pass_terms(samples), **draws)
     return table(
         [row for name, result in bootstrapped.items() for row in counts.rows(name, result)]
     )

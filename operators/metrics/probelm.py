@@ -9,13 +9,13 @@ Source: PRobELM, sections 4.1 and 4.2. The paper is silent about ties.
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, product
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import Draws, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import Metric, count_scored_pairs, pair_terms
 from factsweep.operators.prompts.plausibility import PROMPT_TYPES
 from factsweep.operators.schemas import PLACE, SETTING, columns, schema
@@ -72,9 +72,7 @@ CORRELATIONS = schema("first text, second text, pearson float, n int")
 def probelm(
     scores: pl.DataFrame,
     candidates: pl.DataFrame,
-    *,
-    seed: int,
-    n_rounds: int = 1000,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """Compute every PRobELM metric: one row per number (table ROWS, after the column `setting`).
 
@@ -109,7 +107,7 @@ def probelm(
         counts = count_scored_pairs(groups.filter(is_in_slice), slice_values)
         for metric in metrics:
             terms = pair_terms(slice_values, pl.sum(metric), pl.len())
-            ratio = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds)
+            ratio = bootstrap_ratio(terms, **draws)
             metric_rows = [counts.row(prefix + metric, ratio.overall, None, variant, name)]
             if name is None:  # everything brings the rows of the relations along
                 metric_rows = counts.rows(prefix + metric, ratio, variant)

@@ -5,14 +5,14 @@ concatenated, so that memory holds the answers of a few relations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from factsweep.operators.matching.lemmas import contains, key_length
-from factsweep.operators.metrics.shared.bootstrap import BootstrapResult, bootstrap_ratios
+from factsweep.operators.metrics.shared.bootstrap import BootstrapResult, Draws, bootstrap_ratios
 from factsweep.operators.metrics.shared.rows import TERMS, Counts, Metric, count_answers, pair_terms
 from factsweep.operators.schemas import schema
 from factsweep.operators.seeds import generator
@@ -256,11 +256,11 @@ class CondensedAnswers(NamedTuple):
         return count_answers(self.pairs, n_failed, pl.sum("n"))
 
     def estimates(
-        self, metrics: Iterable[str], *, seed: int, n_rounds: int
+        self, metrics: Iterable[str], **draws: Unpack[Draws]
     ) -> dict[str, BootstrapResult]:
         """Some metrics with their intervals."""
         terms = {metric: self.of(metric) for metric in metrics}
-        return bootstrap_ratios(terms, seed=seed, n_rounds=n_rounds)
+        return bootstrap_ratios(terms, **draws)
 
     def fluctuation(self, draw: Draw, *, n_draws: int, seed: int) -> Fluctuation:
         """Range and SD over draws, as in `fluctuation`."""

@@ -1,6 +1,7 @@
 """All BELIEF metrics of one model in one setting, as rows of the metrics table."""
 
 from collections.abc import Collection, Mapping
+from typing import Unpack
 
 import polars as pl
 
@@ -39,6 +40,7 @@ from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_O
 from factsweep.operators.metrics.belief.risk_coverage import AURC, AURC_EXCESS, PRR
 from factsweep.operators.metrics.shared.bootstrap import (
     BootstrapResult,
+    Draws,
     Estimate,
     bootstrap_ratios,
     estimate,
@@ -101,7 +103,7 @@ def condense(
 
 
 def by_part(
-    condensed: CondensedAnswers, details: pl.DataFrame, *, seed: int, n_rounds: int
+    condensed: CondensedAnswers, details: pl.DataFrame, **draws: Unpack[Draws]
 ) -> pl.DataFrame:
     """The metrics of answers by popularity and by sample of the set (table ROWS).
 
@@ -111,7 +113,7 @@ def by_part(
     pair_details = details.unique("pair_id", keep="first", maintain_order=True)
     for part, pairs in parts(condensed.pairs, pair_details):
         part_facts = condensed._replace(terms=condensed.terms.join(pairs, on="pair_id", how="semi"))
-        estimates = part_facts.estimates(_OF_PAIRS, seed=seed, n_rounds=n_rounds)
+        estimates = part_facts.estimates(_OF_PAIRS, **draws)
         n = int(pairs["n"].sum())
         rows += [
             Row(None, part, name, *bootstrapped.overall, n, 0)
@@ -143,11 +145,10 @@ def calibration_rows(
     calibration: pl.DataFrame,
     counts: Counts,
     *,
-    seed: int,
-    n_rounds: int,
     n_bins: int,
     variant: str | None = None,
     is_probability: bool = True,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """The rows of the metrics of confidence (table ROWS); of a mere order, those of its ranking.
 
@@ -155,7 +156,7 @@ def calibration_rows(
     rounds would resample prompts.
     """
     rows: list[Row] = []
-    draws, bins_or_none = {"seed": seed, "n_rounds": n_rounds}, n_bins if is_probability else None
+    bins_or_none = n_bins if is_probability else None
     if is_probability:
         terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
         ratios = bootstrap_ratios(terms, **draws)
@@ -173,15 +174,14 @@ def kind_rows(
     confidences: pl.DataFrame,
     n_failed_samples: pl.DataFrame | None,
     *,
-    seed: int,
-    n_rounds: int,
     n_bins: int,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """The rows of each kind of confidence but `samples` (table ROWS), from the table `confidences`.
 
     `n_failed` counts the undefined confidences; of samples' clusters, prompts without samples.
     """
-    draws, tables = {"seed": seed, "n_rounds": n_rounds}, [table([])]
+    tables = [table([])]
     for kind in confidences["kind"].unique().sort():
         rows, is_entropy = confidences.filter(kind=kind), kind in CLUSTERS
         defined = rows.drop_nulls("confidence")

@@ -5,6 +5,7 @@ confidence (0 to 1) and correct.
 """
 
 from collections.abc import Callable
+from typing import Unpack
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ import polars as pl
 from factsweep.operators.matching.lemmas import matches
 from factsweep.operators.metrics.belief.risk_coverage import RiskRounds, group_sums, risk_rounds
 from factsweep.operators.metrics.shared.bootstrap import (
+    Draws,
     FloatArray,
     IntArray,
     bootstrap_ratio,
@@ -118,7 +120,7 @@ RANKINGS = ("auroc", *RiskRounds._fields)
 
 
 def ranked_rounds(
-    calibration: pl.DataFrame, seed: int, n_rounds: int, n_bins: int | None
+    calibration: pl.DataFrame, seed: int, n_rounds: int = 1000, n_bins: int | None = None
 ) -> dict[str, FloatArray]:
     """RANKINGS, and `ece` with `n_bins`, in each round; all take the same prompts.
 
@@ -191,8 +193,7 @@ def ovconf_by_length(
     canary: pl.DataFrame,
     *,
     longest: int = 5,
-    seed: int,
-    n_rounds: int = 1000,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """Give a row `ovconf` of the table ROWS for answers of 1, 2, … `longest` tokens.
 
@@ -220,6 +221,6 @@ def ovconf_by_length(
     rows = []
     for n_tokens in range(1, longest + 1):
         group = answered.filter(pl.col("n_tokens") == n_tokens)
-        interval = bootstrap_ratio(ovconf_terms(group), seed=seed, n_rounds=n_rounds).overall
+        interval = bootstrap_ratio(ovconf_terms(group), **draws).overall
         rows.append(Row(None, f"tokens={n_tokens}", "ovconf", *interval, group.height, 0))
     return table(rows)

@@ -1,7 +1,10 @@
 """Metrics of encoder models alone: biased templates, other names, labels of several tokens."""
 
+from typing import Unpack
+
 import polars as pl
 
+from factsweep.operators.metrics.shared.bootstrap import Draws
 from factsweep.operators.metrics.shared.rows import (
     Metric,
     count_answers,
@@ -96,7 +99,7 @@ def count_gains(label_probabilities: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(counts)
 
 
-def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
+def extended_entities(gains: pl.DataFrame, **draws: Unpack[Draws]) -> pl.DataFrame:
     """Give how often an alias beats the label, as rows of the table ROWS; from `count_gains`.
 
     - `extended_subject`: of the facts under a template whose subject has aliases, the share in
@@ -114,7 +117,7 @@ def extended_entities(gains: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -
     >>> found.filter(slice="relation=P36").select("variant", "value").rows()
     [(None, 0.5), ('unit=alias', 0.25)]
     """
-    rows, draws = [], {"seed": seed, "n_rounds": n_rounds}
+    rows = []
     for metric in ("extended_subject", "extended_object"):
         pairs = gains.filter(metric=metric)
         counts = count_answers(pairs, n=pl.sum("n_units"))

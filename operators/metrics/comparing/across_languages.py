@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from typing import Unpack
 
 import polars as pl
 
 from factsweep.operators.matching.lemmas import contains, matches
 from factsweep.operators.metrics.comparing.curve import HALF
 from factsweep.operators.metrics.comparing.paired import FACT
-from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import Draws, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms
 from factsweep.operators.schemas import schema
 
@@ -23,9 +24,8 @@ def compare_languages(
     answers_by_language: Mapping[str, pl.DataFrame],
     names_by_language: Mapping[str, pl.DataFrame],
     *,
-    seed: int,
     known_share: float = HALF,
-    n_rounds: int = 1000,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """Compare every ordered pair of languages (columns: ACROSS) on the facts that both asked.
 
@@ -57,7 +57,7 @@ def compare_languages(
         sharing = pair_terms(shared_facts, in_both, pl.col("is_known").sum())
         n_shared, n_known = (int(sharing[column].sum()) for column in ("numerator", "denominator"))
         estimates = (
-            bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            bootstrap_ratio(terms, **draws).overall
             for terms in (sharing, _consist_terms(first_answers, second_answers))
         )
         numbers = (number for estimate in estimates for number in estimate)

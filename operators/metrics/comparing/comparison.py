@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from itertools import product
 from math import asin, erfc, sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import polars as pl
@@ -39,7 +39,7 @@ _TIE = 1e-9
 _ROUNDING = 1e-12  # a variance of rounding errors alone
 
 
-def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.DataFrame:
+def compare(paired: pl.DataFrame, **draws: Unpack[bootstrap.Draws]) -> pl.DataFrame:
     """Compare two runs metric by metric, over all (relation_id null) and per relation: COMPARISON.
 
     `paired` has the columns PAIRED (module `paired`). difference = second − first, with its 95 %
@@ -52,7 +52,7 @@ def compare(paired: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> pl.Data
     rows = []
     for paired_rows in paired.partition_by("metric", maintain_order=True):
         changes = paired_rows.with_columns(numerator=pl.col("second") - pl.col("first"))
-        intervals = bootstrap.bootstrap_ratio(changes, seed=seed, n_rounds=n_rounds)
+        intervals = bootstrap.bootstrap_ratio(changes, **draws)
         rows.append(_compare_metric(changes, intervals.overall, None))
         for relation, relation_changes in bootstrap.relations(changes):
             interval = intervals.by_relation[relation]

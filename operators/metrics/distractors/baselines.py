@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -30,6 +30,7 @@ from factsweep.operators.metrics.distractors.distractors import (
     up_to,
     values,
 )
+from factsweep.operators.metrics.shared.bootstrap import Draws
 from factsweep.operators.metrics.shared.rows import (
     Counts,
     Metric,
@@ -205,9 +206,7 @@ LOG_KARR = Metric("log_karr", heading="", better="higher", range=(-inf, inf))
 KARR_METRICS = (KARR, LOG_KARR)
 
 
-def baselines(
-    clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: int
-) -> pl.DataFrame:
+def baselines(clozes: pl.DataFrame, n_failed: pl.DataFrame, **draws: Unpack[Draws]) -> pl.DataFrame:
     """The mean over facts of each measure of continuations (table ROWS).
 
     `precision_at_n` has a row for each n of NUMBERS in the grid; the other measures have
@@ -217,7 +216,6 @@ def baselines(
     rows: list[Row] = []
     for metric, variant, values_of_metric in _by_metric(clozes):
         terms, counts = _cloze_terms(values_of_metric, n_failed, pl.col("value").mean())
-        draws = {"seed": seed, "n_rounds": n_rounds}
         rows += ratio_rows(metric, terms, counts, **draws, variant=variant)
     return table(rows)
 
@@ -235,7 +233,7 @@ def _by_metric(clozes: pl.DataFrame) -> Iterator[tuple[str, str | None, pl.DataF
             yield measure, variant, rows.filter(hyperparameters=variant)
 
 
-def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: int) -> pl.DataFrame:
+def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, **draws: Unpack[Draws]) -> pl.DataFrame:
     """`karr`, the share of known facts, and `log_karr`, the mean of ln KaRR (table ROWS).
 
     `clozes` comes from `of_karr`. A cloze without a value counts in `n_failed`. Slices: each
@@ -252,7 +250,7 @@ def karr(clozes: pl.DataFrame, n_failed: pl.DataFrame, *, seed: int, n_rounds: i
     mean, rows = pl.col("value").mean(), []
     for metric, of_fact in ((KARR, mean > KNOWN_ABOVE), (LOG_KARR, mean.log())):
         terms, counts = _cloze_terms(clozes, n_failed, of_fact)
-        rows += ratio_rows(metric.name, terms, counts, seed=seed, n_rounds=n_rounds)
+        rows += ratio_rows(metric.name, terms, counts, **draws)
     return table(rows)
 
 

@@ -7,11 +7,11 @@ Source: "Factual Knowledge Assessment of Language Models Using Distractors" (COL
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import inf
-from typing import Literal
+from typing import Literal, Unpack
 
 import polars as pl
 
-from factsweep.operators.metrics.shared.bootstrap import Estimate, bootstrap_ratio
+from factsweep.operators.metrics.shared.bootstrap import Draws, Estimate, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import (
     Metric,
     Row,
@@ -54,9 +54,7 @@ def distractors(
     preferred: pl.DataFrame,
     details: pl.DataFrame,
     n_failed: pl.DataFrame | None = None,
-    *,
-    seed: int,
-    n_rounds: int = 1000,
+    **draws: Unpack[Draws],
 ) -> pl.DataFrame:
     """Measure a setting: `min_at_n`, `avg_at_n`, `left_out_at_n`, `probability` (table ROWS).
 
@@ -70,7 +68,7 @@ def distractors(
     rows: list[Row] = []
     for metric, clozes, terms in _terms(preferred):
         counts = count_answers(clozes, n_failed)
-        rows += ratio_rows(metric, terms, counts, seed=seed, n_rounds=n_rounds)
+        rows += ratio_rows(metric, terms, counts, **draws)
     counts, n_facts = count_answers(preferred, n_failed), preferred["pair_id"].n_unique()
     for n in numbers(preferred):
         n_left_out = float(n_facts - with_n(preferred, n)["pair_id"].n_unique())
@@ -78,7 +76,7 @@ def distractors(
     # A prompt without an answer has no length: none failed in a slice that is no relation.
     for name, part in parts(preferred, details, tokens="n_tokens"):
         for metric, clozes, terms in _terms(part):
-            interval = bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds).overall
+            interval = bootstrap_ratio(terms, **draws).overall
             rows.append(Row(None, name, metric, *interval, clozes.height, 0))
     return table(rows)
 

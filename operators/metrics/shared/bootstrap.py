@@ -17,7 +17,7 @@ Source: Efron and Tibshirani 1993, chapter 13 (percentile intervals); the paper 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -43,6 +43,13 @@ class Estimate(NamedTuple):
 UNDEFINED = Estimate(None)
 
 
+class Draws(TypedDict):
+    """The seed of the rounds, and their number (default: 1,000), as keyword arguments."""
+
+    seed: int
+    n_rounds: NotRequired[int]
+
+
 class BootstrapResult(NamedTuple):
     """A metric over all pairs and for each relation that has any."""
 
@@ -50,9 +57,9 @@ class BootstrapResult(NamedTuple):
     by_relation: dict[str, Estimate]
 
 
-def bootstrap_ratio(terms: pl.DataFrame, *, seed: int, n_rounds: int = 1000) -> BootstrapResult:
+def bootstrap_ratio(terms: pl.DataFrame, **draws: Unpack[Draws]) -> BootstrapResult:
     """Estimate a ratio of two sums from the terms of its pairs (columns: `rows.TERMS`)."""
-    return bootstrap_ratios({"": terms}, seed=seed, n_rounds=n_rounds)[""]
+    return bootstrap_ratios({"": terms}, **draws)[""]
 
 
 def bootstrap_ratios(

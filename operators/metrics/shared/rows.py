@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 import polars as pl
 from polars import selectors as cs
@@ -12,6 +12,7 @@ from polars import selectors as cs
 from factsweep.operators.metrics.shared.bootstrap import (
     UNDEFINED,
     BootstrapResult,
+    Draws,
     Estimate,
     bootstrap_ratio,
 )
@@ -94,13 +95,11 @@ def ratio_rows(
     metric: str,
     terms: pl.DataFrame,
     counts: Counts,
-    *,
-    seed: int,
-    n_rounds: int,
     variant: str | None = None,
+    **draws: Unpack[Draws],
 ) -> list[Row]:
     """Give the rows of a ratio with its interval, from the terms of its pairs (TERMS)."""
-    return counts.rows(metric, bootstrap_ratio(terms, seed=seed, n_rounds=n_rounds), variant)
+    return counts.rows(metric, bootstrap_ratio(terms, **draws), variant)
 
 
 def plain_rows(
