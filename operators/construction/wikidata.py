@@ -108,19 +108,10 @@ class Part(NamedTuple):
 
 
 def read_items(lines: Iterable[bytes], languages: Sequence[str], first_line: int = 1) -> Part:
-    r"""The items of some lines; the first line has the number `first_line`.
+    """The items of some lines; the first line has the number `first_line`.
 
     Raises:
         InputError: a line is no entity, or has another layout; the message has its number.
-
-    >>> line = (
-    ...     b'{"type": "item", "id": "Q142", "labels": {"en": {"value": "France"}}, "claims": '
-    ...     b'{"P36": [{"mainsnak": {"snaktype": "value", "datavalue": {"type": '
-    ...     b'"wikibase-entityid", "value": {"id": "Q90"}}}}]}, "sitelinks": {}},'
-    ... )
-    >>> part = read_items([b"[\n", line, b"]\n"], ["en"])
-    >>> part.triples.row(0)
-    ('Q142', 'P36', 'Q90', None, None)
     """
     items, triples, n_unlabelled = list[Any](), list[Any](), 0
     for number, entity in entities(enumerate(lines, start=first_line)):

@@ -18,11 +18,12 @@ from factsweep.operators.datasets.facts import (
     relation_table,
 )
 from factsweep.operators.datasets.layouts import as_rows, decode_cells, is_plain, titles_of
-from factsweep.operators.datasets.object_types import TYPES
+from factsweep.operators.datasets.object_types import TYPES, type_name
 from factsweep.operators.schemas import empty, refuse
 
 _NAME, _NAMES, _NAME_LISTS = pl.String(), pl.List(pl.String), pl.List(pl.List(pl.String))
 _TEXT = ("rel_uri", "template", "sub_ent")
+_TYPE = type_name(pl.col("fact_type"))
 COLUMNS = (
     Column("rel_uri", (_NAME,), True, ("predicate_id", "property", "relation")),
     Column("template", (_NAME,), True, ("pattern", "prompt", "sentence")),
@@ -111,8 +112,8 @@ def _check_values(
         problems["popularity is no number"] = is_filled & ~is_number
     if "fact_type" in rows.collect_schema():
         # Where no row has the name of a type, the column says something of its own.
-        is_declared = _type().is_in(TYPES).any() & (_type() != "")
-        problems[f"type is none of {', '.join(TYPES)}"] = is_declared & ~_type().is_in(TYPES)
+        is_declared = _TYPE.is_in(TYPES).any() & (_TYPE != "")
+        problems[f"type is none of {', '.join(TYPES)}"] = is_declared & ~_TYPE.is_in(TYPES)
     uris = pl.col("rel_uri").unique().sort()
     relations = rows.group_by("relation_id").agg(n=uris.len(), first=uris.get(0), last=uris.get(-1))
     two = "rel_uri {first!r} and {last!r} both name the relation {relation_id}; write one."
@@ -162,7 +163,11 @@ def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl
     columns = {name: pl.col(name) for name in ("sub_ent", "obj_uris", "obj_ents")}
     for name in ("sub_aliases", "obj_aliases"):
         columns[name] = pl.col(name) if name in schema else pl.lit(None, _NAMES)
-    facts = {"popularity": _popularity(), "sample": pl.col("fact_sample"), "type": _type()}
+    facts = {
+        "popularity": _popularity(),
+        "sample": pl.col("fact_sample"),
+        "type": _TYPE,
+    }
     facts = {name: column for name, column in facts.items() if f"fact_{name}" in schema}
     table = (
         rows.group_by("relation_id", pl.col(subject).alias("subject_id"))
@@ -188,10 +193,6 @@ def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl
         declared = table.filter(pl.col("type") != "")
         extra["object_types"] = declared.select("pair_id", "relation_id", "type")
     return pairs, extra
-
-
-def _type() -> pl.Expr:
-    return pl.col("fact_type").fill_null("").str.strip_chars().str.to_lowercase()
 
 
 def _popularity() -> pl.Expr:

@@ -8,18 +8,8 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.lemmas import SEPARATOR
-from factsweep.operators.methods import belief
+from factsweep.operators.methods import belief, method
 from factsweep.operators.methods.belief_report import digest, report
-from factsweep.operators.methods.method import (
-    FILL,
-    Ask,
-    Evidence,
-    Matcher,
-    Measure,
-    Method,
-    Show,
-    Tables,
-)
 from factsweep.operators.metrics.belief.calibration import bins
 from factsweep.operators.metrics.belief.masked import (
     bias_level,
@@ -34,10 +24,10 @@ from factsweep.operators.tables.belief import SHOWN, card
 REASON = "no_single_token_label"
 
 
-def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> Matcher:
+def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> method.Matcher:
     labels = prompts.label_tokens(facts, tokenizer())
 
-    def match(answers: pl.DataFrame, extra_tables: Tables) -> Tables:
+    def match(answers: pl.DataFrame, extra_tables: method.Tables) -> method.Tables:
         of_relation = labels.join(
             answers.select("relation_id").unique(), on="relation_id", how="semi"
         )
@@ -117,12 +107,14 @@ def label_probabilities(
     )
 
 
-def _condense(tables: Tables, repeated_answers: pl.DataFrame, facts: Facts, options: Any) -> Tables:
+def _condense(
+    tables: method.Tables, repeated_answers: pl.DataFrame, facts: Facts, options: Any
+) -> method.Tables:
     condensed = belief.condense(tables, repeated_answers, facts, options, by="equality")
     return {**condensed, **{name: tables[name] for name in ("biases", "gains", "left_out")}}
 
 
-def _measure(evidence: Evidence) -> Tables:
+def _measure(evidence: method.Evidence) -> method.Tables:
     calibration = evidence.tables["calibration"]
     # Every prompt has a confidence, so failures are failures of both.
     metrics = belief.core(replace(evidence, n_failed_samples=evidence.n_failed), calibration)
@@ -135,9 +127,9 @@ def _measure(evidence: Evidence) -> Tables:
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.options.n_bins)}
 
 
-METHOD = Method(
-    ask=Ask(prompts.MaskedSetting, prompts.expand, ability=FILL),
-    measure=Measure(
+METHOD = method.Method(
+    ask=method.Ask(prompts.MaskedSetting, prompts.expand, ability=method.FILL),
+    measure=method.Measure(
         version=2,  # 2: intervals of small relations
         matcher=_matcher,
         matched=("answers", "calibration", "errors", "biases", "gains", "left_out"),
@@ -148,7 +140,7 @@ METHOD = Method(
         measured=("metrics", "bins"),
         metrics=SHOWN,
     ),
-    show=Show("belief", report, card, digest),
+    show=method.Show("belief", report, card, digest),
     compare=belief.build_compare("equality"),
     evidence=belief.fact_evidence,
 )

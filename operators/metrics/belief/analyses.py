@@ -45,17 +45,6 @@ def spread_rows(
     then measured on.
 
     Source: BELIEF, appendix C.2, Table 11 (2025: Table 12).
-
-    >>> from factsweep.operators.metrics.belief.answers import condense_terms
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "pair_id": ["t1", "t2", "t1", "t2"], "correct": [True, True, True, False],
-    ... })
-    >>> condensed = condense_terms(answers, {})
-    >>> ends = ("min", "mean", "max")
-    >>> rows = spread_rows("template_spread", condensed, condensed.counts(None), ends)
-    >>> [(row.metric, row.value) for row in rows if row.slice is None]
-    [('template_spread_min', 0.5), ('template_spread_mean', 0.75), ('template_spread_max', 1.0)]
     """
     pairs = condensed.pairs.group_by("relation_id").agg(n_pairs=pl.len().cast(pl.Int64))
     accuracy = pl.col("accuracy")
@@ -89,7 +78,7 @@ def _subject_terms(answers: pl.DataFrame, by: By) -> dict[str, pl.DataFrame]:
 def subject_rows(
     condensed: CondensedAnswers, counts: Counts, estimates: Mapping[str, BootstrapResult]
 ) -> list[Row]:
-    r"""Vary one factor and hold the other: rows of the table ROWS, over all and per relation.
+    """Vary one factor and hold the other: rows of the table ROWS, over all and per relation.
 
     - `subject_consist`: Consist among the prompts of a pair that have the same template and
       differ in the name; `template_consist`: the same name, another template.
@@ -102,18 +91,6 @@ def subject_rows(
 
     Source: BELIEF, appendix C.3, Table 12 (2025: Table 13). Its template columns equal those of
     Table 11, which shows that the extremes are taken this way.
-
-    >>> from factsweep.operators.metrics.belief.answers import condense_terms
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 4, "pair_id": ["t"] * 4, "template_id": ["a", "a", "b", "b"],
-    ...     "subject_index": [0, 1, 0, 1], "correct": [True, True, False, True],
-    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f", "\x1frome\x1f"],
-    ... })
-    >>> condensed = condense_terms(answers, _subject_terms(answers, "match"))
-    >>> estimates = condensed.estimates(_FACTORS, seed=1, n_rounds=10)
-    >>> rows = subject_rows(condensed, condensed.counts(None), estimates)
-    >>> [(row.metric, row.value) for row in rows if row.slice is None][1:4:2]
-    [('template_consist', 0.5), ('subject_acc_max', 1.0)]
     """
     return [
         *(row for metric in _FACTORS for row in counts.rows(metric, estimates[metric])),
@@ -145,7 +122,7 @@ def manual_rows(
     estimates: Mapping[str, BootstrapResult],
     templates: pl.DataFrame,
 ) -> list[Row]:
-    r"""Compare manual templates with paraphrases: rows of the table ROWS, over all, per relation.
+    """Compare manual templates with paraphrases: rows of the table ROWS, over all, per relation.
 
     - `manual_rank`: the mean rank of the manual templates among all of their relation, by Acc@1,
       1 being the best; templates of equal accuracy share their mean rank.
@@ -158,22 +135,6 @@ def manual_rows(
     Source: BELIEF, appendix C.4, Table 13 (2025: Table 14). It does not say that the name is held;
     its two numbers, weighted by their pairs of templates, come near to the Consist of
     prompts with the same name (Table 12), and not to that of all prompts (Table 3).
-
-    >>> from factsweep.operators.metrics.belief.answers import condense_terms
-    >>> answers = pl.DataFrame({
-    ...     "relation_id": ["P1"] * 3, "pair_id": ["t"] * 3, "template_id": ["a", "b", "c"],
-    ...     "subject_index": [0, 0, 0], "correct": [True, True, False],
-    ...     "key": ["\x1frome\x1f", "\x1frome\x1f", "\x1foslo\x1f"],
-    ... })
-    >>> templates = pl.DataFrame({
-    ...     "template_id": ["a", "b", "c"], "origin": ["manual", "paraphrase", "manual"],
-    ...     "group": [0, 0, 1],
-    ... })
-    >>> condensed = condense_terms(answers, _group_terms(answers, templates, "match"))
-    >>> estimates = condensed.estimates(_GROUPS, seed=1, n_rounds=10)
-    >>> rows = manual_rows(condensed, condensed.counts(None), estimates, templates)
-    >>> [(row.metric, row.value) for row in rows if row.slice is None]
-    [('manual_rank', 2.25), ('inner_group_consist', 1.0), ('inter_group_consist', 0.0)]
     """
     # Sums of the same shares in another order differ in their last digits: those are ties.
     rank = pl.col("accuracy").round(12).rank("average", descending=True).over("relation_id")

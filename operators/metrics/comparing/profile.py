@@ -121,15 +121,6 @@ def join_facts(first: pl.DataFrame, other: pl.DataFrame) -> tuple[pl.DataFrame, 
     the id of the subject or, where no ids agree, its first name, and a label of a right object in
     common; capitals do not count. Where none are, and subjects and objects have changed places,
     `other` asks in reverse (the second result). A pair that would be several facts is none.
-
-    >>> def pairs(subject, label):
-    ...     objects = [{"object_id": None, "labels": [label]}]
-    ...     row = {"pair_id": subject, "relation_id": "P36", "subject_id": subject}
-    ...     return pl.DataFrame([{**row, "subjects": [subject], "objects": objects}])
-    >>> [(rows.rows(), is_reverse) for rows, is_reverse in (
-    ...     join_facts(pairs("Peru", "Lima"), pairs(*names))
-    ...     for names in (("PERU", "Lima"), ("Lima", "Peru"), ("Peru", "Cusco")))]
-    [([('PERU', 'Peru')], False), ([('Lima', 'Peru')], True), ([], False)]
     """
     left = _labelled(first).select(pl.exclude("pair_id"), fact="pair_id")
     right = _labelled(other)

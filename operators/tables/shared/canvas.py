@@ -11,23 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 import polars as pl
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    import matplotlib.axes
+    import matplotlib.figure
+
+    Axes = matplotlib.axes.Axes
+    Figure = matplotlib.figure.Figure
 else:
     Axes = Figure = Any
-
-__all__ = [
-    "SERIES",
-    "Axes",
-    "Figure",
-    "curves",
-    "legend_below",
-    "new_figure",
-    "new_frame",
-    "new_row_frame",
-    "save",
-    "series",
-]
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, each with its marker.
 SERIES = (
