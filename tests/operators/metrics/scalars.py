@@ -28,10 +28,10 @@ NONE_FAILED = pl.DataFrame(schema={"relation_id": pl.String, "n_failed": pl.Int6
 
 
 def _of(terms: Callable[..., pl.DataFrame]) -> Metric:
-    return lambda rows, **options: _ratio(terms(rows, **options))
+    return lambda rows, **options: ratio(terms(rows, **options))
 
 
-def _ratio(terms: pl.DataFrame) -> float | None:
+def ratio(terms: pl.DataFrame) -> float | None:
     numerator, denominator = terms.select(pl.sum("numerator", "denominator")).row(0)
     return float(numerator / denominator) if denominator else None
 

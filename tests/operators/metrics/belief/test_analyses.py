@@ -23,8 +23,7 @@ from factsweep.operators.metrics.belief.answers import (
     consist_terms,
     template_rates,
 )
-from factsweep.operators.metrics.shared.rows import ratio
-from tests.operators.metrics.scalars import Tables, acc_at_1, match, overall
+from tests.operators.metrics.scalars import Tables, acc_at_1, match, overall, ratio
 
 TEMPLATES = pl.DataFrame(
     {

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import (
     TERMS,
     mean_over_seeds,
     over_seeds,
     pair_terms,
-    ratio,
 )
 from factsweep.operators.schemas import empty
 
@@ -70,8 +70,9 @@ def test_mean_over_seeds_without_a_weight_names_rows_by_what_is_no_number() -> N
 
 
 def test_ratio_of_nothing_is_none_and_integer_ids_become_sorted_text() -> None:
-    assert ratio(pl.DataFrame({"numerator": [0.0], "denominator": [0.0]})) is None
-    assert ratio(pl.DataFrame(schema=TERMS)) is None
+    zero = pl.DataFrame([("r", "a", 0.0, 0.0)], TERMS, orient="row")
+    for nothing in (zero, TERMS.to_frame()):
+        assert bootstrap_ratio(nothing, seed=0, n_rounds=2).overall == UNDEFINED
     hits = pl.DataFrame({"relation_id": [2, 1], "pair_id": [7, 8], "hit": [1, 0]})
     terms = pair_terms(hits, pl.sum("hit"), pl.len())
     assert terms.schema == TERMS
