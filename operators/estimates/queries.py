@@ -20,7 +20,8 @@ from factsweep.operators.estimates.intervals import (
     within_bounds,
 )
 from factsweep.operators.estimates.table import ESTIMATES, row
-from factsweep.operators.metrics.kamel import macros, precision_recall
+from factsweep.operators.metrics.answer_sets import precision_recall
+from factsweep.operators.metrics.kamel import macros
 from factsweep.operators.metrics.probelm import group_tables, with_all_types
 from factsweep.operators.metrics.shared.bootstrap import UNDEFINED, Draws, bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import pair_terms

@@ -19,17 +19,17 @@ from factsweep.operators.methods.belief import (
     kinds_compared,
 )
 from factsweep.operators.methods.belief_report import confidence_report
-from factsweep.operators.metrics.belief.calibration import confidence
-from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
-from factsweep.operators.metrics.belief.knowledge_state import count_right_samples, evidence
-from factsweep.operators.metrics.kamel import (
+from factsweep.operators.metrics.answer_sets import (
     add_set_keys,
     asked_queries,
-    kamel,
     mark_complete,
     precision_recall,
     sets_match,
 )
+from factsweep.operators.metrics.belief.calibration import confidence
+from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
+from factsweep.operators.metrics.belief.knowledge_state import count_right_samples, evidence
+from factsweep.operators.metrics.kamel import kamel
 from factsweep.operators.metrics.pass_at_k import NAMES, pass_rows
 from factsweep.operators.prompts.few_shot import FewShot, expand
 from factsweep.operators.tables import kamel as tables

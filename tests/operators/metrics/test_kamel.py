@@ -16,18 +16,11 @@ from hypothesis import strategies as st
 
 from factsweep.operators.datasets.kamel import DATE, NUMBER
 from factsweep.operators.matching.answer_set import Matching
-from factsweep.operators.metrics.kamel import (
-    LAMA_RELATIONS,
-    Labels,
-    kamel,
-    macros,
-    most_frequent_answers,
-    precision_recall,
-    weighted_medians,
-    year,
-)
+from factsweep.operators.metrics.answer_sets import Labels, precision_recall
+from factsweep.operators.metrics.kamel import LAMA_RELATIONS, kamel, macros, most_frequent_answers
 from factsweep.operators.metrics.shared.bootstrap import bootstrap_ratio
 from factsweep.operators.metrics.shared.rows import ROWS, pair_terms
+from factsweep.operators.metrics.year_errors import weighted_medians, year
 from factsweep.operators.schemas import empty
 
 VARIANTS: dict[str | None, tuple[Matching, Labels]] = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from factsweep.operators.methods import METHODS
 from factsweep.operators.methods.method import GENERATE
-from factsweep.operators.metrics.kamel import mark_complete
+from factsweep.operators.metrics.answer_sets import mark_complete
 from factsweep.operators.metrics.pass_at_k import KS, pass_rows
 from tests.builders import frame
 
