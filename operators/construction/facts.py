@@ -194,12 +194,7 @@ def parse_day(date: pl.Expr) -> pl.Expr:
 _CARRIED = ("subject_aliases", "object_aliases", "popularity", "sample", "type")
 _ANY = ("[X] – {}: [Y].", "{} ([X]): [Y].", "[X], {}: [Y].")
 # English templates by the form of the relation's name.
-_NOUN = (
-    "The {} of [X] is [Y].",
-    "[Y] is the {} of [X].",
-    "What is the {} of [X]? [Y].",
-    *_ANY[:2],
-)
+_NOUN = ("The {} of [X] is [Y].", "[Y] is the {} of [X].", "What is the {} of [X]? [Y].", *_ANY[:2])
 _AFTER_IS = ("[X] is {} [Y].", "[X], {} [Y].", "What is [X] {}? [Y].", _ANY[0], _ANY[2])
 _VERB = ("[X] {} [Y].", "[X] {}: [Y].", *_ANY)
 # What does not belong to the noun in a name: the capital, has capital, what is the capital of, …
@@ -228,11 +223,11 @@ def _english_templates(relation: str) -> list[str]:
     [X] – capital of: [Y].
     """
     name = " ".join(relation.replace("_", " ").split()).rstrip(" :?.") or relation
-    before = _BEFORE_NOUN.match(name)
+    opening = _BEFORE_NOUN.match(name)
     texts: Sequence[str]
     is_linked = _OF.search(name) or _PREPOSITION.search(name)
-    if before and before["question"]:  # what is the capital of
-        texts, name = _NOUN, _OF.sub("", name[before.end() :])
+    if opening and opening["question"]:  # what is the capital of
+        texts, name = _NOUN, _OF.sub("", name[opening.end() :])
     elif _BE.match(name) or (is_linked and _THIRD_PERSON.match(name)):
         texts = _VERB
     elif _OF.search(name):  # either may be the capital, so nothing is said
@@ -241,7 +236,7 @@ def _english_templates(relation: str) -> list[str]:
         texts = _AFTER_IS
     else:
         texts = _NOUN
-        name = re.sub(" (?:is|are|was|were)$", "", name[before.end() if before else 0 :])
+        name = re.sub(" (?:is|are|was|were)$", "", name[opening.end() if opening else 0 :])
     return [text.format(name) for text in texts]
 
 

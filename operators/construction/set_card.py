@@ -243,10 +243,10 @@ def hub_card(card: SetCard) -> str:
         ],
     }
     text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=1000)
-    return f"---\n{text}---\n\n" + "\n".join(_body(card)) + "\n"
+    return f"---\n{text}---\n\n" + "\n".join(_card_lines(card)) + "\n"
 
 
-def _body(card: SetCard) -> Iterator[str]:
+def _card_lines(card: SetCard) -> Iterator[str]:
     origin = card.origin
     yield f"# {card.name}\n\n{card.description}{f' {card.note}' if card.note else ''}\n"
     yield f"Language: {origin.language}. Licence: {origin.licence}."

@@ -38,9 +38,9 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
     by_name = {PurePosixPath(path).name: path for path in files}
     if METADATA not in by_name:
         raise InputError(f"{METADATA} is missing; put it next to the files of the relations.")
-    relations = _object(files, by_name, METADATA)
-    lite = _object(files, by_name, LITE) if LITE in by_name else None
-    domains = _object(files, by_name, DOMAINS) if DOMAINS in by_name else {}
+    relations = _read_object(files, by_name, METADATA)
+    lite = _read_object(files, by_name, LITE) if LITE in by_name else None
+    domains = _read_object(files, by_name, DOMAINS) if DOMAINS in by_name else {}
     names = [name for name in relations if f"{name}.jsonl" in by_name]
     templates: list[tuple[str, str]] = []
     pairs: list[tuple[Any, ...]] = []
@@ -55,8 +55,8 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         check(place, _is_answer_space(answers), "answer_space_labels must be texts", answers)
         spaces += [(name, number, answer) for number, answer in enumerate(answers)]
         path = by_name[f"{name}.jsonl"]
-        kept = None if lite is None else set(lite.get(name, ()))
-        own_pairs = _instances(name, path, files[path], answers, kept)
+        kept_lines = None if lite is None else set(lite.get(name, ()))
+        own_pairs = _read_pairs(name, path, files[path], answers, kept_lines)
         pairs += own_pairs
         labels = _labels(own_pairs)
         cardinality = "1:1" if len(set(labels)) == len(labels) else "1:N"
@@ -80,7 +80,7 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
     return replace(check_facts(facts), extra_tables=extra_tables)
 
 
-def _object(files: Mapping[str, str], by_name: Mapping[str, str], name: str) -> dict[str, Any]:
+def _read_object(files: Mapping[str, str], by_name: Mapping[str, str], name: str) -> dict[str, Any]:
     values = parse_json(files[by_name[name]], by_name[name], "correct the file")
     check(by_name[name], isinstance(values, dict), "it must be one object, by relation", values)
     return dict(values)
@@ -94,13 +94,13 @@ def _is_answer_space(answers: Any) -> bool:
     )
 
 
-def _instances(
-    relation: str, path: str, content: str, answers: Sequence[str], kept: set[int] | None
+def _read_pairs(
+    relation: str, path: str, content: str, answers: Sequence[str], kept_lines: set[int] | None
 ) -> list[tuple[Any, ...]]:
-    """The pairs of a relation; `kept` are the numbers of lines, counted from 0; null: all."""
+    """The pairs of a relation; `kept_lines` are the numbers of lines, counted from 0; null: all."""
     pairs = []
     for number, (place, row) in enumerate(rows(path, content)):
-        if kept is not None and number not in kept:
+        if kept_lines is not None and number not in kept_lines:
             continue
         subject, index = row.get("sub_label"), row.get("answer_idx")
         check(place, isinstance(subject, str) and subject.strip(), "sub_label must be a text", row)

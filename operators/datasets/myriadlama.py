@@ -163,11 +163,7 @@ def _pairs(rows: pl.LazyFrame, subject: str) -> tuple[pl.DataFrame, dict[str, pl
     columns = {name: pl.col(name) for name in ("sub_ent", "obj_uris", "obj_ents")}
     for name in ("sub_aliases", "obj_aliases"):
         columns[name] = pl.col(name) if name in schema else pl.lit(None, _NAMES)
-    facts = {
-        "popularity": _popularity(),
-        "sample": pl.col("fact_sample"),
-        "type": _TYPE,
-    }
+    facts = {"popularity": _popularity(), "sample": pl.col("fact_sample"), "type": _TYPE}
     facts = {name: column for name, column in facts.items() if f"fact_{name}" in schema}
     table = (
         rows.group_by("relation_id", pl.col(subject).alias("subject_id"))

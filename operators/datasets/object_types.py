@@ -123,7 +123,7 @@ class TypedObjects:
     ) -> Value | str:
         """A value as the label that it agrees with, or else in the way of the first label."""
         value, text = answer
-        agreeing = [label.value for label in labels if self._agree(value, label.value)]
+        agreeing = [label.value for label in labels if self._denotes_label(value, label.value)]
         agreeing += [label.value for label in labels if label.text == text]  # "512 mb" for 512 MB
         if agreeing:
             return agreeing[0]
@@ -132,7 +132,7 @@ class TypedObjects:
             return value.at_precision_of(first) if isinstance(first, Date) else value
         return value.shown_in(first.unit) if isinstance(first, Quantity) else value
 
-    def _agree(self, value: Value, label: Value) -> bool:
+    def _denotes_label(self, value: Value, label: Value) -> bool:
         if isinstance(label, Quantity):
             if isinstance(value, Date):  # the label is a year: those of a relation may be numbers
                 return not label.unit and bool(value.month) and value.year == label.value

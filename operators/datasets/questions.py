@@ -196,10 +196,7 @@ def _metadata(cell: Any) -> dict[str, Any]:
 
 def _question(place: str, values: Mapping[str, Any], file_relation: str | None) -> Question:
     """The question of a row."""
-    wordings = [
-        *_texts(values["question"], place),
-        *_texts(values.get("wordings"), place),
-    ]
+    wordings = [*_texts(values["question"], place), *_texts(values.get("wordings"), place)]
     answers = [*_texts(values["answers"], place), *_texts(values.get("aliases"), place)]
     for name, texts in (("question", wordings), ("right answer", answers)):
         if not texts:

@@ -159,11 +159,7 @@ READERS: Mapping[str, Reader] = {
             count_contradictions(facts) | triples.count_left_out(texts, facts)
         ),
     ),
-    "bear": Reader(
-        content="texts",
-        facts=bear.facts_from_files,
-        columns=_fields_of(".jsonl"),
-    ),
+    "bear": Reader(content="texts", facts=bear.facts_from_files, columns=_fields_of(".jsonl")),
     "questions": Reader(
         content="files",
         facts=questions.facts_from_tables,

@@ -111,7 +111,7 @@ def parse_json(
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_object,
+            object_pairs_hook=_unique_keys,
             parse_int=number,
             parse_float=number,
             parse_constant=refuse_constant,
@@ -123,7 +123,7 @@ def parse_json(
     return value
 
 
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(members: list[tuple[str, Any]]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in members:
         if key in values:
@@ -185,7 +185,7 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     # The first place of each kind of value, by field and depth in its lists.
     places: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     n_rows, first_row, fields = 0, dict[str, Any](), set[str]()
-    for place, row in _objects(content, name, as_written=True):
+    for place, row in _read_rows(content, name, as_written=True):
         n_rows, first_row = n_rows + 1, first_row or row
         fields.update(row)
         check_width(len(fields), name)
@@ -214,8 +214,8 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     if not mixed and not is_list:
         return content
     lines = []
-    written_rows = _objects(content, name, as_written=True)
-    for (_, row), (_, written) in zip(_objects(content, name), written_rows, strict=True):
+    written_rows = _read_rows(content, name, as_written=True)
+    for (_, row), (_, written) in zip(_read_rows(content, name), written_rows, strict=True):
         converted = {
             field: value
             if (value := written[field]) is None or isinstance(value, str)
@@ -227,7 +227,7 @@ def json_lines(content: str, name: str, texts: Collection[str], *, as_written: b
     return "".join(lines)
 
 
-def _objects(
+def _read_rows(
     content: str, name: str, *, as_written: bool = False
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     rows: Iterable[tuple[str, Any]]
@@ -235,9 +235,9 @@ def _objects(
         values = parse_json(content, name, "correct the file", as_written=as_written)
         rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
     elif _is_one_object(content):  # as TriviaQA's authors publish it
-        whole = parse_json(content, name, "correct the file", as_written=as_written)
-        lists = [value for value in whole.values() if isinstance(value, list)]
-        check(name, len(lists) == 1, "one object must have one list of rows", [*whole], noun="it")
+        table = parse_json(content, name, "correct the file", as_written=as_written)
+        lists = [value for value in table.values() if isinstance(value, list)]
+        check(name, len(lists) == 1, "one object must have one list of rows", [*table], noun="it")
         values = lists[0]
         rows = ((f"{name}, row {row} (counted from 0)", value) for row, value in enumerate(values))
     else:

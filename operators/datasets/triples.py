@@ -210,11 +210,11 @@ def _mark(mark: str, language: str) -> str:
         return f"[{slot[1]}]"
     forms = [form.partition(";") for form in mark.split("|")]
     head, _, tail = forms[0]
-    of = tail[:1]
+    slot_letter = tail[:1]
     if len(forms) > 1:
-        return f"[{of}:{head}|{forms[1][0]}]" if "Gender" in tail else head
+        return f"[{slot_letter}:{head}|{forms[1][0]}]" if "Gender" in tail else head
     if pair := _BY_GENDER.get((language, head)):
-        return f"[{of}:{'|'.join(pair)}]"
+        return f"[{slot_letter}:{'|'.join(pair)}]"
     word = head.partition(".")[0]
     if (language, head) in _OF_PROPER_NAMES or word.isupper():
         return _OF_PROPER_NAMES.get((language, head), "")

@@ -167,7 +167,7 @@ def preferences(
     waiting, searches = iter(requests), list[tuple[_Steps, list[Branch]]]()
     while True:
         started = (
-            _search(request, reuses_cloze=reuses_cloze)
+            _search_entities(request, reuses_cloze=reuses_cloze)
             for request in islice(waiting, n_at_once - len(searches))
         )
         searches += [(steps, next(steps)) for steps in started]
@@ -183,14 +183,14 @@ def preferences(
         searches = ongoing
 
 
-def _search(request: PreferRequest, *, reuses_cloze: bool) -> _Steps:
+def _search_entities(request: PreferRequest, *, reuses_cloze: bool) -> _Steps:
     tree = _ReadTrie(request, reuses_cloze=reuses_cloze)
     entity_ids = list(request.distractors[: request.n])
     if request.search != "given":
         entity_ids = yield from _most_plausible(request, tree)
     if missing := tree.unread([request.answer_id, *entity_ids]):
         tree.add(missing, (yield tree.branches(missing)))
-    answer, *distractors = map(tree.plausible, [request.answer_id, *entity_ids])
+    answer, *distractors = map(tree.entity_score, [request.answer_id, *entity_ids])
     if request.search != "given":
         distractors.sort(key=lambda entity: (-entity.logprob, entity.entity_id))
     return PreferenceResult(request.request_id, answer, distractors[: request.n], tree.n_tokens)
@@ -248,7 +248,7 @@ class _ReadTrie:
         """The log-probability of a node's label and an ending behind it."""
         return self.logprobs[node] + self._endings[node]
 
-    def plausible(self, entity_id: str) -> EntityScore:
+    def entity_score(self, entity_id: str) -> EntityScore:
         """The sum over the labels of an entity, all of which are read."""
         nodes = self._trie.nodes_of[entity_id]
         of_cloze = self.logprobs[self._trie.start]

@@ -74,9 +74,9 @@ def half_width(variance: float, degrees: float) -> float:
     return float(t.isf(0.025, max(1.0, degrees)) * np.sqrt(max(0.0, variance)))
 
 
-def unseen_variance(n: float, left: float) -> float:
-    """The variance of a share of `n` by unseen events; `left` is the share that was not asked."""
-    return UNSEEN * left / n**2
+def unseen_variance(n: float, unsampled_share: float) -> float:
+    """The variance of a share of `n` by unseen events; `unsampled_share` was not asked."""
+    return UNSEEN * unsampled_share / n**2
 
 
 def share_interval(
@@ -157,18 +157,20 @@ def bounds(information: FloatArray, spent: FloatArray) -> list[float]:
     return found_bounds
 
 
-def _bound(points: FloatArray, weights: FloatArray, step: float, root: float, left: float) -> float:
-    """The bound that is crossed for the first time with the chance `left`."""
+def _bound(
+    points: FloatArray, weights: FloatArray, step: float, root: float, chance: float
+) -> float:
+    """The bound that is crossed for the first time with the chance `chance`."""
     from scipy.stats import norm
 
-    if left <= 0 or step <= 0:
+    if chance <= 0 or step <= 0:
         return float("inf")
     low, high = 0.0, _FAR
     for _ in range(60):
         middle = (low + high) / 2
         ends = middle * root
         outside = norm.sf((ends - points) / step) + norm.cdf((-ends - points) / step)
-        low, high = (middle, high) if weights @ outside > left else (low, middle)
+        low, high = (middle, high) if weights @ outside > chance else (low, middle)
     return high
 
 

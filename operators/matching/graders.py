@@ -199,10 +199,10 @@ def _names(words: Words, label: Label) -> bool:
     gold = label.words
     if not gold:
         return False
-    bare = _without_leads(gold)
+    bare = _strip_leading_prepositions(gold)
     if _has_run(words, gold) or _has_run(words, bare):
         return True
-    answer = _without_leads(words)
+    answer = _strip_leading_prepositions(words)
     if label.head and answer == label.head:
         return True
     if _is_acronym(words, gold) or _is_acronym(gold, words):
@@ -219,7 +219,7 @@ def _names(words: Words, label: Label) -> bool:
     )
 
 
-def _without_leads(words: Words) -> Words:
+def _strip_leading_prepositions(words: Words) -> Words:
     """The words without prepositions in front; the last word is kept."""
     start = 0
     while start < len(words) - 1 and words[start] in _LEADS:

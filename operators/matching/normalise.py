@@ -170,8 +170,8 @@ class Normaliser:
 
         def lemma(token: "Token") -> str:
             text = token.text  # some languages' rules leave punctuation at its ends
-            ends = "".join(sign for sign in text if unicodedata.category(sign)[0] == "P")
-            word = text.strip(ends) or text
+            punctuation = "".join(sign for sign in text if unicodedata.category(sign)[0] == "P")
+            word = text.strip(punctuation) or text
             if text.startswith("-") and word[:1].isdigit():
                 word = f"-{word}"
             # Folded texts have "ss" for the "ß" of German tables.

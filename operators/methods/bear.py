@@ -24,7 +24,7 @@ def _match(answers: pl.DataFrame, _extra: method.Tables) -> method.Tables:
 
 
 def _condense(
-    matched: method.Tables, _again: pl.DataFrame, facts: Facts, _options: method.Rounds
+    matched: method.Tables, _repeated_answers: pl.DataFrame, facts: Facts, _options: method.Rounds
 ) -> method.Tables:
     return {"predicted": _predict(matched, facts)}
 

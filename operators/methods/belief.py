@@ -107,8 +107,8 @@ def condense(
     )
     decoded_again = answers.join(prompts, on="prompt_id", how="semi")
     ranked = decoded_again.select("prompt_id", pl.col(_IDS).cast(pl.String), "correct")
-    kept = {name: tables[name] for name in (*CONFIDENCE_TABLES, "sampled") if name in tables}
-    return {**condensed._asdict(), "ranked": ranked, **kept}
+    confidences = {name: tables[name] for name in (*CONFIDENCE_TABLES, "sampled") if name in tables}
+    return {**condensed._asdict(), "ranked": ranked, **confidences}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
@@ -140,8 +140,8 @@ def confidence_rows(evidence: method.Evidence, calibration: pl.DataFrame | None)
     rows = [belief.kind_rows(confidences, n_failed, n_bins=n_bins, **evidence.draws)]
     if calibration is not None:
         counts = count_answers(calibration, n_failed)
-        own = belief.calibration_rows(calibration, counts, n_bins=n_bins, **evidence.draws)
-        rows.insert(0, own)
+        sample_rows = belief.calibration_rows(calibration, counts, n_bins=n_bins, **evidence.draws)
+        rows.insert(0, sample_rows)
     return pl.concat(rows)
 
 
@@ -223,10 +223,7 @@ def fact_evidence(tables: method.Tables, _facts: Facts) -> pl.DataFrame:
 
 def build_compare(by: By) -> method.Compare:
     """How runs are compared; two answers of a fact agree `by` containing each other or equality."""
-    return method.Compare(
-        terms=partial(_compare_terms, by=by),
-        ranked=_compare_confidences,
-    )
+    return method.Compare(terms=partial(_compare_terms, by=by), ranked=_compare_confidences)
 
 
 def estimate_full_run(part: method.Part) -> pl.DataFrame:

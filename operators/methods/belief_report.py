@@ -134,9 +134,9 @@ def confidence_figures(in_bins: pl.DataFrame) -> dict[str, Figure]:
         return {}
     variant = pl.col("variant")
     kind, is_order = variant.str.extract(KIND), variant.str.contains(ORDER).fill_null(value=False)
-    asked = variant.str.replace(KIND, "").replace("", None)
+    setting_variant = variant.str.replace(KIND, "").replace("", None)
     panels = in_bins.with_columns(
-        panel=join_names("model", kind), series=join_names("setting", asked)
+        panel=join_names("model", kind), series=join_names("setting", setting_variant)
     )
     of_settings = panels.with_columns(
         panel=join_names("model", "series"), series=kind.fill_null("samples")

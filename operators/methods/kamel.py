@@ -75,11 +75,11 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
-    given, pairs = evidence.tables["given"], evidence.facts.pairs
+    answers, pairs = evidence.tables["given"], evidence.facts.pairs
     is_sampled = evidence.n_failed_samples is not None
     calibration = evidence.tables["calibration"] if is_sampled else None
     parts = [
-        kamel(given, pairs, split=evidence.setting.split, **evidence.draws),
+        kamel(answers, pairs, split=evidence.setting.split, **evidence.draws),
         confidence_rows(evidence, calibration),
         pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **evidence.draws),
     ]

@@ -151,18 +151,15 @@ def _condense(
 ) -> method.Tables:
     own_options = _without_template_analyses(options, facts)
     condensed = belief.condense(matched, repeated_answers, facts, own_options, by=_BY)
-    kept = {name: matched[name] for name in ("graded", "judged_samples")}
-    return {**condensed, **kept}
+    graded = {name: matched[name] for name in ("graded", "judged_samples")}
+    return {**condensed, **graded}
 
 
 def _measure(evidence: method.Evidence) -> method.Tables:
     calibrated = evidence.tables["calibration"]
     is_sampled = evidence.n_failed_samples is not None
     qa_metrics = open_questions(
-        evidence.tables["graded"],
-        _details(evidence.facts),
-        evidence.n_failed,
-        **evidence.draws,
+        evidence.tables["graded"], _details(evidence.facts), evidence.n_failed, **evidence.draws
     )
     own_options = _without_template_analyses(evidence.options, evidence.facts)
     own_evidence = replace(evidence, options=own_options)
@@ -200,8 +197,8 @@ def _has_equal_wordings(facts: Facts) -> bool:
 
 def _without_template_analyses(options: belief.Options, facts: Facts) -> belief.Options:
     """The options without the analyses of templates, unless wordings can stand for them."""
-    kept = {"ovconf_by_length"} | ({"template_spread"} if _has_equal_wordings(facts) else set())
-    return replace(options, analyses=tuple(name for name in options.analyses if name in kept))
+    usable = {"ovconf_by_length"} | ({"template_spread"} if _has_equal_wordings(facts) else set())
+    return replace(options, analyses=tuple(name for name in options.analyses if name in usable))
 
 
 def _estimate_full_run(part: method.Part) -> pl.DataFrame:

@@ -123,10 +123,10 @@ def sets_match(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     >>> keys.select(sets_match(pl.col("a"), pl.col("b"))).to_series().to_list()
     [True, False]
     """
-    left, right = (
+    first_set, second_set = (
         keys.str.strip_chars(LEMMA_SEPARATOR).str.split(LEMMA_SEPARATOR) for keys in (a, b)
     )
-    n_only = (left.list.set_difference(right), right.list.set_difference(left))
+    n_only = (first_set.list.set_difference(second_set), second_set.list.set_difference(first_set))
     return (
         pl.min_horizontal(only.list.len() for only in n_only).eq(0)
         & a.is_not_null()

@@ -71,18 +71,18 @@ def bear(
     n_of_pair = predicted.group_by("relation_id", "pair_id").agg(n=pl.len())
     n_of_pair = n_of_pair.join(templates, on="relation_id")
     complete = n_of_pair.filter(pl.col("n") == pl.col("n_templates")).select("pair_id")
-    whole = predicted.join(complete, on="pair_id", how="semi", maintain_order="left")
+    complete_rows = predicted.join(complete, on="pair_id", how="semi", maintain_order="left")
     counts = count_scored_pairs(pairs, complete)
-    score = bootstrap_ratio(pair_terms(whole, pl.mean("is_right")), **draws)
+    score = bootstrap_ratio(pair_terms(complete_rows, pl.mean("is_right")), **draws)
     rows = counts.rows("bear_score", score)
     of_relations = [e.value for e in score.by_relation.values() if e.value is not None]
     mean = sum(of_relations) / len(of_relations) if of_relations else None
     rows.append(Row(None, None, "relation_mean", mean, None, None, complete.height, 0))
-    rows += ratio_rows("consist", _consist_terms(whole), counts, **draws)
-    rows += ratio_rows("ties", pair_terms(whole, pl.mean("is_tie")), counts, **draws)
+    rows += ratio_rows("consist", _consist_terms(complete_rows), counts, **draws)
+    rows += ratio_rows("ties", pair_terms(complete_rows, pl.mean("is_tie")), counts, **draws)
     rows += _template_rows(predicted, pairs, **draws)
     for (name,), of_group in groups.group_by("name", maintain_order=True):
-        part = whole.join(of_group, on="relation_id", how="semi", maintain_order="left")
+        part = complete_rows.join(of_group, on="relation_id", how="semi", maintain_order="left")
         estimate = bootstrap_ratio(pair_terms(part, pl.mean("is_right")), **draws).overall
         n = part["pair_id"].n_unique()
         rows.append(Row(None, str(name), "bear_score", *estimate, n, 0))
@@ -106,5 +106,5 @@ def _consist_terms(rows: pl.DataFrame) -> pl.DataFrame:
     """The share of an instance's pairs of templates that have the same prediction."""
     other = rows.select("pair_id", other="template_id", other_prediction="prediction")
     pairs = rows.join(other, on="pair_id").filter(pl.col("template_id") < pl.col("other"))
-    same = pl.col("prediction") == pl.col("other_prediction")
-    return pair_terms(pairs, same.mean())
+    is_same = pl.col("prediction") == pl.col("other_prediction")
+    return pair_terms(pairs, is_same.mean())

@@ -25,12 +25,7 @@ from factsweep.operators.metrics.shared.bootstrap import (
     estimate,
     relations,
 )
-from factsweep.operators.metrics.shared.rows import (
-    Metric,
-    Row,
-    count_scored_pairs,
-    table,
-)
+from factsweep.operators.metrics.shared.rows import Metric, Row, count_scored_pairs, table
 from factsweep.operators.metrics.year_errors import YEAR_ERROR_MEAN, YEAR_ERROR_MEDIAN, year_rows
 
 PRECISION = Metric("precision", "P", "share of the given answers that are right", "higher")

@@ -69,11 +69,7 @@ COLUMNS_OF: dict[Score, tuple[str, str]] = {
 CORRELATIONS = schema("first text, second text, pearson float, n int")
 
 
-def probelm(
-    scores: pl.DataFrame,
-    candidates: pl.DataFrame,
-    **draws: Unpack[Draws],
-) -> pl.DataFrame:
+def probelm(scores: pl.DataFrame, candidates: pl.DataFrame, **draws: Unpack[Draws]) -> pl.DataFrame:
     """Compute every PRobELM metric: one row per number (table ROWS, after the column `setting`).
 
     `scores` has one row per text: setting (a prompt type), candidate_id, logprob (the sum over the

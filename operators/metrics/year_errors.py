@@ -43,10 +43,7 @@ def year_rows(answers: pl.DataFrame, queries: pl.DataFrame, seed: int, n_rounds:
     if dates.is_empty():
         return []
     errors = year_errors(answers, dates)
-    counts, terms = (
-        count_scored_pairs(dates, errors),
-        pair_terms(errors, pl.mean("error")),
-    )
+    counts, terms = (count_scored_pairs(dates, errors), pair_terms(errors, pl.mean("error")))
     return [
         *ratio_rows(YEAR_ERROR_MEAN.name, terms, counts, seed=seed, n_rounds=n_rounds),
         *counts.rows(YEAR_ERROR_MEDIAN.name, _medians(terms, seed, n_rounds)),

@@ -330,18 +330,18 @@ class _Semantic:
         self, members: Rows, answers: list[int], k: int
     ) -> Iterator[tuple[int, Rows]]:
         columns = self._vectors[members].T.tocsr()
-        turn = self._turn[members]
-        in_turn = np.argsort(turn)
-        size = max(1, _CELLS_PER_BLOCK // members.size)
-        for start in range(0, len(answers), size):
-            block = answers[start : start + size]
-            similar = (self._vectors[block] @ columns).tocsr()
+        ties = self._turn[members]
+        in_order = np.argsort(ties)
+        block_size = max(1, _CELLS_PER_BLOCK // members.size)
+        for start in range(0, len(answers), block_size):
+            block = answers[start : start + block_size]
+            cosines = (self._vectors[block] @ columns).tocsr()
             for place, answer in enumerate(block):
-                span = slice(*similar.indptr[place : place + 2])
-                near = _select_top(similar.indices[span], similar.data[span], turn, k)
-                distant = in_turn[:k]  # enough: at most near.size of them are near
-                distant = distant[~np.isin(distant, near)][: k - near.size]
-                yield answer, members[np.concatenate([near, distant])]
+                span = slice(*cosines.indptr[place : place + 2])
+                nearest = _select_top(cosines.indices[span], cosines.data[span], ties, k)
+                fillers = in_order[:k]  # enough: at most nearest.size of them are nearest
+                fillers = fillers[~np.isin(fillers, nearest)][: k - nearest.size]
+                yield answer, members[np.concatenate([nearest, fillers])]
 
 
 def _select_top(

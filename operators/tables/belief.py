@@ -13,11 +13,7 @@ from factsweep.operators.metrics.belief.answers import ACC_AT_1
 from factsweep.operators.metrics.belief.belief import CONFIDENCE, METRICS
 from factsweep.operators.metrics.belief.calibration import AUROC
 from factsweep.operators.metrics.belief.risk_coverage import risk_coverage
-from factsweep.operators.metrics.comparing.comparison import (
-    COMPARISON,
-    adjust_p_values,
-    compare,
-)
+from factsweep.operators.metrics.comparing.comparison import COMPARISON, adjust_p_values, compare
 from factsweep.operators.metrics.comparing.paired import METRICS as PAIRED
 from factsweep.operators.metrics.comparing.paired import (
     SharedCounts,

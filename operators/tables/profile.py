@@ -45,16 +45,16 @@ def kinds_figure(counts_by_name: Mapping[str, pl.DataFrame]) -> "Figure":
     figure, axes = canvas.new_row_frame(names, 7.5, 0.42, 1.3, **labels)
     handles = {}
     for place, counts in enumerate(counts_by_name.values()):
-        left = 0.0
+        start = 0.0
         for kind, n_facts, share in counts.select("kind", "n_facts", "share").drop_nulls().rows():
             colour = _COLOURS[kind]
-            bars = axes.barh(place, share, 0.7, left, color=colour, edgecolor="white", label=kind)
+            bars = axes.barh(place, share, 0.7, start, color=colour, edgecolor="white", label=kind)
             handles[kind] = bars
             if share >= _WIDE:
                 ink = "white" if colour in _WHITE_ON else "#111111"  # which dark mode keeps
                 look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "small"}
-                axes.text(left + share / 2, place, f"{n_facts:,}", color=ink, **look)
-            left += share
-    shown = [handles[kind] for kind in KINDS if kind in handles]
-    canvas.legend_below(figure, 4, handles=shown)
+                axes.text(start + share / 2, place, f"{n_facts:,}", color=ink, **look)
+            start += share
+    in_order = [handles[kind] for kind in KINDS if kind in handles]
+    canvas.legend_below(figure, 4, handles=in_order)
     return figure

@@ -75,8 +75,8 @@ def escape_invisible(text: str) -> str:
     """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    kept = f"\n\t{_JOINERS}"
-    return "".join(c if is_visible(c) or c in kept else repr(c)[1:-1] for c in text)
+    kept_characters = f"\n\t{_JOINERS}"
+    return "".join(c if is_visible(c) or c in kept_characters else repr(c)[1:-1] for c in text)
 
 
 def name_servers(urls: Sequence[str]) -> str:

@@ -264,14 +264,14 @@ class EndpointEngine:
             RETRIES.get().bill(answer.n_prompt_tokens, answer.n_output_tokens or 0)
             sampling = replace(request.sampling, n=n - n_done)
             seed = None if request.seed is None else request.seed + n_done
-            further = await self._some_samples(replace(request, sampling=sampling, seed=seed))
+            next_answer = await self._some_samples(replace(request, sampling=sampling, seed=seed))
             answer = replace(
-                further,
-                completions=(*answer.completions, *further.completions),
-                n_cached_tokens=answer.n_cached_tokens + further.n_cached_tokens,
-                without=tuple(dict.fromkeys((*answer.without, *further.without, "n"))),
+                next_answer,
+                completions=(*answer.completions, *next_answer.completions),
+                n_cached_tokens=answer.n_cached_tokens + next_answer.n_cached_tokens,
+                without=tuple(dict.fromkeys((*answer.without, *next_answer.without, "n"))),
                 n_requests=answer.n_requests + 1,
-                n_prompts_removed=answer.n_prompts_removed + further.n_prompts_removed,
+                n_prompts_removed=answer.n_prompts_removed + next_answer.n_prompts_removed,
             )
         return answer
 

@@ -72,7 +72,7 @@ class ConcurrencyLimit:
             self._is_start = self._flat < _FLAT_ROUNDS
         self.allowed = min(self.max, self.allowed + step)
 
-    def note_refusal(self, now: float, *, sent: float | None = None) -> None:
+    def note_refusal(self, now_s: float, *, sent: float | None = None) -> None:
         """Halve the number: the server refused a request, failed, or was late.
 
         A request `sent` before the number was last halved does not halve it again.
@@ -80,7 +80,7 @@ class ConcurrencyLimit:
         if sent is not None and sent <= self._lowered:
             return
         self.allowed = max(1, self.allowed // 2)
-        self._lowered, self._is_start = now, False
+        self._lowered, self._is_start = now_s, False
         self._answers, self._seconds, self._last, self._rate = 0, 0.0, None, 0.0
 
 

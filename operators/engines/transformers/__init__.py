@@ -138,11 +138,7 @@ class CandidatesLM:
         return [logprobs[index] for index in range(len(branches))]
 
     def _logits(
-        self,
-        texts: Sequence[Sequence[int]],
-        rows: Sequence[int],
-        places: Sequence[int],
-        cache: Any,
+        self, texts: Sequence[Sequence[int]], rows: Sequence[int], places: Sequence[int], cache: Any
     ) -> Any:
         import torch
 

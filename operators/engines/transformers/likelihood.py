@@ -135,26 +135,26 @@ def split_by_start(requests: Sequence[ScoreRequest]) -> list[Sequence[ScoreReque
     >>> [len(run) for run in split_by_start(requests)]
     [2, 2]
     """
-    return _split(requests)[1]
+    return _cut_runs(requests)[1]
 
 
-def _split(requests: Sequence[ScoreRequest]) -> tuple[int, list[Sequence[ScoreRequest]]]:
+def _cut_runs(requests: Sequence[ScoreRequest]) -> tuple[int, list[Sequence[ScoreRequest]]]:
     """The tokens that are read, and the runs."""
-    first, last = requests[0].token_ids, requests[-1].token_ids
-    n_shared = len(shared_start([first, last]))  # sorted: those between share it, too
-    cost, runs, together = 0, list[Sequence[ScoreRequest]](), list[ScoreRequest]()
+    first_ids, last_ids = requests[0].token_ids, requests[-1].token_ids
+    n_shared = len(shared_start([first_ids, last_ids]))  # sorted: those between share it, too
+    cost, runs, joined_requests = 0, list[Sequence[ScoreRequest]](), list[ScoreRequest]()
     parts = groupby(requests, key=lambda request: request.token_ids[n_shared : n_shared + 1])
-    for part in [requests] if first == last else [[*part] for _, part in parts]:
+    for part in [requests] if first_ids == last_ids else [[*part] for _, part in parts]:
         joined_cost = sum(len(request.token_ids) - n_shared for request in part)
         part_cost, part_runs = (
-            (joined_cost, []) if len(part) == 1 or part is requests else _split(part)
+            (joined_cost, []) if len(part) == 1 or part is requests else _cut_runs(part)
         )
         if part_cost < joined_cost:
             cost, runs = cost + part_cost, runs + part_runs
         else:
-            cost, together = cost + joined_cost, [*together, *part]
-    if together:
-        cost, runs = cost + _PASS_TOKENS + n_shared, [*runs, together]
+            cost, joined_requests = cost + joined_cost, [*joined_requests, *part]
+    if joined_requests:
+        cost, runs = cost + _PASS_TOKENS + n_shared, [*runs, joined_requests]
     return cost, runs
 
 

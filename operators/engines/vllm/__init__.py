@@ -145,7 +145,7 @@ class VllmEngine:
 
     def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """One answer for each request, in the order they are finished."""
-        unfinished: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
+        samples_by_request: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
         n = self._max_answers
         for purpose, output in self._outputs(map(self._job, requests), n, n // _FIRST_STEP):
             if isinstance(purpose, Request):
@@ -154,10 +154,10 @@ class VllmEngine:
                 yield Answer(purpose.request_id, completions, len(purpose.token_ids), n_cached)
                 continue
             request, place, thought = purpose
-            samples = unfinished[request.request_id]
+            samples = samples_by_request[request.request_id]
             samples[place] = replace(_completion(output.outputs[0]), thought=thought)
             if len(samples) == request.sampling.n:
-                del unfinished[request.request_id]
+                del samples_by_request[request.request_id]
                 completions = tuple(samples[i] for i in range(len(samples)))
                 thoughts = (sample.thought for sample in completions)
                 n_output = sum(thought.n_tokens for thought in thoughts if thought)

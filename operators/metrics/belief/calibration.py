@@ -189,11 +189,7 @@ def confidence(greedy: pl.DataFrame, samples: pl.DataFrame, match: Match = match
 
 
 def ovconf_by_length(
-    answers: pl.DataFrame,
-    canary: pl.DataFrame,
-    *,
-    longest: int = 5,
-    **draws: Unpack[Draws],
+    answers: pl.DataFrame, canary: pl.DataFrame, *, longest: int = 5, **draws: Unpack[Draws]
 ) -> pl.DataFrame:
     """Give a row `ovconf` of the table ROWS for answers of 1, 2, … `longest` tokens.
 

@@ -69,9 +69,10 @@ def risk_coverage(bins: pl.DataFrame) -> pl.DataFrame:
     [(0.5, 0.0), (1.0, 0.5)]
     """
     n, n_right = pl.col("n"), pl.col("n") * pl.col("mean_accuracy")
-    taken = n.cum_sum().over("series")
+    n_until = n.cum_sum().over("series")
     return bins.sort("series", "bin", maintain_order=True).with_columns(
-        coverage=taken / n.sum().over("series"), risk=1 - n_right.cum_sum().over("series") / taken
+        coverage=n_until / n.sum().over("series"),
+        risk=1 - n_right.cum_sum().over("series") / n_until,
     )
 
 

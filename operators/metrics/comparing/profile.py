@@ -69,9 +69,9 @@ def profile_facts(
     rows = pl.concat(tables)
     is_direct = pl.col("way") == RECALLED
     is_right = (pl.col("share") > 0) | (pl.col("n_right_samples").fill_null(0) > 0)
-    found = pl.col("share") > MOST
+    is_found = pl.col("share") > MOST
     values = rows.group_by("pair_id").agg(
-        *(found.filter(pl.col("way") == way).any().alias(way) for way in WAYS),
+        *(is_found.filter(pl.col("way") == way).any().alias(way) for way in WAYS),
         n_right_samples=pl.col("n_right_samples").filter(is_direct).max(),
         is_right=is_right.any(),
         n_runs=pl.col("run").n_unique(),
@@ -96,8 +96,8 @@ def shown_kinds(runs: Sequence[RunEvidence]) -> list[str]:
     """The kinds that runs of these ways can show."""
     ways = {run.way for run in runs}
     sampled = (run.evidence["n_samples"].count() > 0 for run in runs if run.way == RECALLED)
-    shown = {*ways, AT_TIMES, NEVER} | ({WITH_SAMPLES} if any(sampled) else set())
-    return [kind for kind in KINDS if kind in shown]
+    possible = {*ways, AT_TIMES, NEVER} | ({WITH_SAMPLES} if any(sampled) else set())
+    return [kind for kind in KINDS if kind in possible]
 
 
 def count_kinds(profile: pl.DataFrame, kinds: Sequence[str], *, n_rounds: int) -> pl.DataFrame:
@@ -122,16 +122,16 @@ def join_facts(first: pl.DataFrame, other: pl.DataFrame) -> tuple[pl.DataFrame, 
     common; capitals do not count. Where none are, and subjects and objects have changed places,
     `other` asks in reverse (the second result). A pair that would be several facts is none.
     """
-    left = _labelled(first).select(pl.exclude("pair_id"), fact="pair_id")
-    right = _labelled(other)
+    first_facts = _labelled(first).select(pl.exclude("pair_id"), fact="pair_id")
+    other_facts = _labelled(other)
     common = pl.col("labels").list.set_intersection("labels_right").list.len() > 0
     for key in ("subject_id", "name"):
-        rows = right.join(left, on=["relation_id", key]).filter(common)
+        rows = other_facts.join(first_facts, on=["relation_id", key]).filter(common)
         if not rows.is_empty():
             return _one_fact(rows), False
-    labelled = left.with_columns(label="labels").explode("label")
+    labelled = first_facts.with_columns(label="labels").explode("label")
     is_object = pl.col("labels").list.contains(pl.col("name_right"))
-    swapped = right.join(
+    swapped = other_facts.join(
         labelled, left_on=["relation_id", "name"], right_on=["relation_id", "label"]
     )
     rows = _one_fact(swapped.filter(is_object))

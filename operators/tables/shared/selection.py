@@ -71,8 +71,8 @@ def numbers_by_setting(rows: pl.DataFrame) -> pl.DataFrame:
 
 def texts_by_setting(rows: pl.DataFrame, metrics: Iterable[Metric]) -> pl.DataFrame:
     """A row per setting, and a column per metric under its title: value and interval."""
-    shown = list(metrics)
-    titles, numbers = headings(shown), numbers_of(shown)
+    shown_metrics = list(metrics)
+    titles, numbers = headings(shown_metrics), numbers_of(shown_metrics)
     names = rows["metric"].unique(maintain_order=True)
     cells = rows.select(
         "model",
