@@ -13,13 +13,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from factsweep.operators.datasets import layouts
 from factsweep.operators.datasets.facts import Facts, Relations, check_facts, relation_table
-from factsweep.operators.datasets.layouts import (
-    describe_joined_cells,
-    find_joined_cells,
-    is_list_text,
-    parse_list,
-)
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
@@ -137,9 +132,9 @@ def warn_of_joined_cells(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:
         columns = match_columns(rows.columns)
         for noun, names in kinds.items():
             own_columns = [columns[name] for name in names if name in columns]
-            joined = find_joined_cells(rows.lazy(), own_columns)
+            joined = layouts.find_joined_cells(rows.lazy(), own_columns)
             fix = f"write a list, such as {joined[0].as_list}" if joined else ""
-            for sentence in describe_joined_cells(joined, fix, noun):
+            for sentence in layouts.describe_joined_cells(joined, fix, noun):
                 yield f"{table_name}: {sentence}"
 
 
@@ -225,9 +220,9 @@ def _texts(cell: Any, place: str) -> list[str]:
         by_name = {name.casefold(): value for name, value in cell.items()}
         aliases = by_name.get("aliases") or ()
         cell = [by_name.get("value"), *([aliases] if isinstance(aliases, str) else aliases)]
-    elif isinstance(cell, str) and is_list_text(cell):
+    elif isinstance(cell, str) and layouts.is_list_text(cell):
         try:
-            cell = parse_list(cell, "a cell", 0)
+            cell = layouts.parse_list(cell, "a cell", 0)
         except InputError as error:
             raise InputError(
                 f"{place}: {cell[:80]!r} is no list as JSON or Python write it; correct it."

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from factsweep.operators.estimates import intervals
 from factsweep.operators.estimates.components import FEW, Components, split_variance, template_level
 from factsweep.operators.estimates.crossed import (
     BoolArray,
@@ -12,13 +13,6 @@ from factsweep.operators.estimates.crossed import (
     FloatArray,
     spread,
     sum_by_group,
-)
-from factsweep.operators.estimates.intervals import (
-    IntervalEstimate,
-    exact_estimate,
-    half_width,
-    share_interval,
-    within_bounds,
 )
 from factsweep.operators.matching.lemmas import contains
 
@@ -74,16 +68,18 @@ class Mean(NamedTuple):
     degrees: float
 
     @property
-    def estimate(self) -> IntervalEstimate:
+    def estimate(self) -> intervals.IntervalEstimate:
         """The mean with its interval."""
         if self.variance is None:
-            return IntervalEstimate(self.value, None, None, ONCE)
-        return within_bounds(self.value, half_width(self.variance, self.degrees))
+            return intervals.IntervalEstimate(self.value, None, None, ONCE)
+        return intervals.within_bounds(
+            self.value, intervals.half_width(self.variance, self.degrees)
+        )
 
 
 def weighted_mean(
     sample: CrossedSample, values: FloatArray, weights: FloatArray
-) -> IntervalEstimate:
+) -> intervals.IntervalEstimate:
     """Estimate Σ weight · mean over the fact's prompts / Σ weight, with its interval.
 
     `values` are 0 or 1. Where only some facts were asked and no prompts of a fact differ, the
@@ -91,11 +87,11 @@ def weighted_mean(
     """
     value, variance, degrees = mean = estimate_mean(sample, values, weights)
     if sample.is_all:
-        return exact_estimate(value)
+        return intervals.exact_estimate(value)
     if variance is None:
         return mean.estimate
     n = len(sample.fact) if variance > 0 or sample.is_asked.all() else int(sample.is_asked.sum())
-    return share_interval(value, variance, degrees, n=n, left=sample.unsampled_share)
+    return intervals.share_interval(value, variance, degrees, n=n, left=sample.unsampled_share)
 
 
 def estimate_mean(sample: CrossedSample, values: FloatArray, weights: FloatArray) -> Mean:
@@ -163,7 +159,7 @@ def between_facts(
     return variance, degrees
 
 
-def consist(sample: CrossedSample, matches: FloatArray) -> IntervalEstimate:
+def consist(sample: CrossedSample, matches: FloatArray) -> intervals.IntervalEstimate:
     """Estimate Consist from the number of the fact's other sampled answers each answer matches.
 
     A fact's share of matching pairs among n sampled prompts is an unbiased estimate of that among
@@ -180,12 +176,12 @@ def consist(sample: CrossedSample, matches: FloatArray) -> IntervalEstimate:
     n, size = sample.n_asked.astype(np.float64), sample.n_prompts.astype(np.float64)
     has_pairs = size >= 2
     if not has_pairs.any():
-        return IntervalEstimate(None, None, None, ALONE)
+        return intervals.IntervalEstimate(None, None, None, ALONE)
     weights, shares = has_pairs / has_pairs.sum(), shares_of(sample, matches)
     sampled_weights = sample.sampled_weights(weights)
     value = float(sampled_weights @ shares)
     if sample.is_all:
-        return exact_estimate(value)
+        return intervals.exact_estimate(value)
     is_asked, is_enough = sample.is_asked & has_pairs, n >= 4
     within = np.full(sample.n_facts, value * (1 - value))
     if is_enough.any():
@@ -194,8 +190,8 @@ def consist(sample: CrossedSample, matches: FloatArray) -> IntervalEstimate:
     degrees = float(is_enough.sum() or is_asked.sum())
     variance, degrees = of_both_stages(sample, shares, weights, total, degrees)
     if variance is None:
-        return IntervalEstimate(value, None, None, TOO_FEW)
-    return share_interval(
+        return intervals.IntervalEstimate(value, None, None, TOO_FEW)
+    return intervals.share_interval(
         value, variance, degrees, n=float(is_asked.sum()), left=sample.unsampled_share
     )
 

@@ -4,12 +4,7 @@ from typing import Literal
 
 import polars as pl
 
-from factsweep.operators.matching.text_folding import (
-    compose,
-    fold_case,
-    strip_bullets,
-    strip_markup,
-)
+from factsweep.operators.matching import text_folding
 
 Matching = Literal["strict", "paper"]
 
@@ -68,11 +63,11 @@ def answer_forms(text: pl.Expr) -> pl.Expr:
     >>> texts.select(answer_forms(pl.col("text")))["text"].to_list()
     [[{'full': 'c++', 'bare': 'c'}, {'full': '1,000', 'bare': '1000'}]]
     """
-    line = strip_bullets(strip_markup(text.str.extract(r"^([^%\r\n]*)")))
+    line = text_folding.strip_bullets(text_folding.strip_markup(text.str.extract(r"^([^%\r\n]*)")))
     is_list = line.str.contains(_FIRST_ITEM)
     line = pl.when(is_list).then(line.str.replace_all(_ITEM, "${1}${2}")).otherwise(line)
     # Split first: composing turns the Greek question mark into the separator.
-    composed = fold_case(compose(pl.element()))
+    composed = text_folding.fold_case(text_folding.compose(pl.element()))
     full = composed.str.strip_chars()
     bare = composed.str.replace_all(_SPECIAL, "").str.strip_chars()
     return line.str.split(SEPARATOR).list.eval(pl.struct(full=full, bare=bare))

@@ -32,13 +32,8 @@ from factsweep.operators.metrics.belief.confidence_kinds import (
     variant_of,
 )
 from factsweep.operators.metrics.belief.knowledge_state import count_right_samples, evidence
+from factsweep.operators.metrics.comparing import paired
 from factsweep.operators.metrics.comparing.comparison import COMPARISON, compare_ranked
-from factsweep.operators.metrics.comparing.paired import (
-    Unit,
-    matched_terms,
-    paired_calibration_terms,
-    unit_of,
-)
 from factsweep.operators.metrics.shared.rows import count_answers
 from factsweep.operators.prompts.expansion import expand
 from factsweep.operators.prompts.setting import Setting
@@ -198,7 +193,7 @@ def _compare_confidences(
 ) -> pl.DataFrame:
     parts = [COMPARISON.to_frame()]
     for kind, *runs in _confidences_of_both(first, second):
-        rows = compare_ranked(*runs, seed=0, n_rounds=n_rounds, unit=unit_of(*runs))
+        rows = compare_ranked(*runs, seed=0, n_rounds=n_rounds, unit=paired.unit_of(*runs))
         if kind in CLUSTERS:
             rows = rows.filter(pl.col("metric") != ECE.name)
         parts.append(_named(rows, kind))
@@ -206,12 +201,12 @@ def _compare_confidences(
 
 
 def _compare_terms(
-    first: method.Tables, second: method.Tables, unit: Unit, robust_share: float, *, by: By
+    first: method.Tables, second: method.Tables, unit: paired.Unit, robust_share: float, *, by: By
 ) -> pl.DataFrame:
-    parts = [matched_terms(first, second, unit, robust_share, by=by)]
+    parts = [paired.matched_terms(first, second, unit, robust_share, by=by)]
     for kind, *runs in _confidences_of_both(first, second):
         if kind not in (SAMPLES, *CLUSTERS):
-            terms = paired_calibration_terms(*runs, unit=unit_of(*runs))
+            terms = paired.paired_calibration_terms(*runs, unit=paired.unit_of(*runs))
             parts.append(_named(terms, kind))
     return pl.concat(parts)
 

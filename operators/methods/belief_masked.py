@@ -10,13 +10,8 @@ from factsweep.operators.datasets.facts import Facts
 from factsweep.operators.matching.lemmas import SEPARATOR
 from factsweep.operators.methods import belief, method
 from factsweep.operators.methods.belief_report import digest, report
+from factsweep.operators.metrics.belief import masked
 from factsweep.operators.metrics.belief.calibration import bins
-from factsweep.operators.metrics.belief.masked import (
-    bias_level,
-    count_gains,
-    extended_entities,
-    left_out_rows,
-)
 from factsweep.operators.prompts import masked as prompts
 from factsweep.operators.schemas import columns
 from factsweep.operators.tables.belief import SHOWN, card
@@ -42,7 +37,7 @@ def _matcher(facts: Facts, _pipeline: str, tokenizer: Callable[[], Any]) -> meth
                 template_id=template_id,
                 probabilities="candidate_probabilities",
             ),
-            "gains": count_gains(label_probabilities(answers, of_pairs, candidates)),
+            "gains": masked.count_gains(label_probabilities(answers, of_pairs, candidates)),
             "left_out": prompts.count_left_out(of_relation),
         }
 
@@ -120,9 +115,9 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     metrics = belief.core(replace(evidence, n_failed_samples=evidence.n_failed), calibration)
     rows = [
         metrics.filter(pl.col("metric") != "one_word_ratio"),  # there is nothing to count
-        bias_level(evidence.tables["biases"]),
-        extended_entities(evidence.tables["gains"], **evidence.draws),
-        left_out_rows(evidence.tables["left_out"]),
+        masked.bias_level(evidence.tables["biases"]),
+        masked.extended_entities(evidence.tables["gains"], **evidence.draws),
+        masked.left_out_rows(evidence.tables["left_out"]),
     ]
     return {"metrics": pl.concat(rows), "bins": bins(calibration, evidence.options.n_bins)}
 

@@ -11,21 +11,9 @@ from factsweep.operators.datasets.facts import Facts, add_right_labels
 from factsweep.operators.datasets.kamel import slice_queries
 from factsweep.operators.estimates.queries import kamel_estimates
 from factsweep.operators.matching.answer_set import has_answers
-from factsweep.operators.methods import method
-from factsweep.operators.methods.belief import (
-    CONFIDENCE_TABLES,
-    KIND_TABLES,
-    confidence_rows,
-    kinds_compared,
-)
+from factsweep.operators.methods import belief, method
 from factsweep.operators.methods.belief_report import confidence_report
-from factsweep.operators.metrics.answer_sets import (
-    add_set_keys,
-    asked_queries,
-    mark_complete,
-    precision_recall,
-    sets_match,
-)
+from factsweep.operators.metrics import answer_sets
 from factsweep.operators.metrics.belief.calibration import confidence
 from factsweep.operators.metrics.belief.confidence_kinds import confidence_kinds
 from factsweep.operators.metrics.belief.knowledge_state import count_right_samples, evidence
@@ -61,14 +49,14 @@ def _matcher(facts: Facts, _pipeline: str, _tokenizer: Callable[[], Any]) -> met
         sampled = ids.join(samples, on="prompt_id")
         ranked = pl.concat(rows.select("prompt_id") for rows in extra_tables.values()).unique()
         greedy = answers.join(ranked, on="prompt_id", how="semi", maintain_order="left")
-        greedy, keys = (add_set_keys(rows, facts.pairs) for rows in (greedy, sampled))
-        greedy = mark_complete(greedy, facts.pairs)
-        shares = confidence(greedy.select("prompt_id", "key"), keys, sets_match)
+        greedy, keys = (answer_sets.add_set_keys(rows, facts.pairs) for rows in (greedy, sampled))
+        greedy = answer_sets.mark_complete(greedy, facts.pairs)
+        shares = confidence(greedy.select("prompt_id", "key"), keys, answer_sets.sets_match)
         return {
             "given": answers,
-            "sampled": count_right_samples(mark_complete(sampled, facts.pairs)),
+            "sampled": count_right_samples(answer_sets.mark_complete(sampled, facts.pairs)),
             "calibration": greedy.join(shares, on="prompt_id", how="inner", maintain_order="left"),
-            "confidences": confidence_kinds(greedy, keys, extra_tables, sets_match),
+            "confidences": confidence_kinds(greedy, keys, extra_tables, answer_sets.sets_match),
         }
 
     return match
@@ -80,10 +68,10 @@ def _measure(evidence: method.Evidence) -> method.Tables:
     calibration = evidence.tables["calibration"] if is_sampled else None
     parts = [
         kamel(answers, pairs, split=evidence.setting.split, **evidence.draws),
-        confidence_rows(evidence, calibration),
+        belief.confidence_rows(evidence, calibration),
         pass_rows(evidence.tables["sampled"], evidence.n_failed_samples, **evidence.draws),
     ]
-    return {"metrics": pl.concat(parts), **kinds_compared(evidence)}
+    return {"metrics": pl.concat(parts), **belief.kinds_compared(evidence)}
 
 
 def _estimate(part: method.Part) -> pl.DataFrame:
@@ -123,7 +111,7 @@ def _in_series(slices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _digest(facts: Facts, answers: pl.DataFrame) -> method.Digest:
-    scores = precision_recall(answers, asked_queries(facts.pairs, answers))
+    scores = answer_sets.precision_recall(answers, answer_sets.asked_queries(facts.pairs, answers))
     f1 = 2 * pl.col("n_found") / (pl.col("n_answers") + pl.col("n_gold"))
     no_setting = pl.lit(None, pl.String).alias("asked")
     shares = scores.select("pair_id", no_setting, share=f1, n=pl.lit(1))
@@ -144,8 +132,8 @@ METHOD = method.Method(
         # 7: confidence
         version=7,
         matcher=_matcher,
-        matched=("given", "sampled", *CONFIDENCE_TABLES),
-        measured=("metrics", *KIND_TABLES),
+        matched=("given", "sampled", *belief.CONFIDENCE_TABLES),
+        measured=("metrics", *belief.KIND_TABLES),
         options=Options,
         can_match=lambda labels, _pipeline: has_answers(labels),
         compute=_measure,
@@ -156,6 +144,6 @@ METHOD = method.Method(
     ),
     show=method.Show("kamel", _report, tables.card, _digest),
     evidence=lambda tables, facts: evidence(
-        mark_complete(tables["given"], facts.pairs), tables.get("sampled")
+        answer_sets.mark_complete(tables["given"], facts.pairs), tables.get("sampled")
     ),
 )

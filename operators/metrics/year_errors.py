@@ -9,15 +9,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.datasets.kamel import DATE
-from factsweep.operators.metrics.shared.bootstrap import (
-    UNDEFINED,
-    BootstrapResult,
-    FloatArray,
-    IntArray,
-    estimate,
-    relation_weights,
-    relations,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.rows import (
     Metric,
     Row,
@@ -83,21 +75,25 @@ def year(text: pl.Expr) -> pl.Expr:
     return pl.when(first.str.contains(_BEFORE_CHRIST)).then(-number).otherwise(number)
 
 
-def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> BootstrapResult:
+def _medians(terms: pl.DataFrame, seed: int, n_rounds: int) -> bootstrap.BootstrapResult:
     """The median of `terms.numerator` in each round, over all and of each relation."""
     if terms.is_empty():
-        return BootstrapResult(UNDEFINED, {})
-    weights = relation_weights(terms, seed, n_rounds)
+        return bootstrap.BootstrapResult(bootstrap.UNDEFINED, {})
+    weights = bootstrap.relation_weights(terms, seed, n_rounds)
     by_relation = {
-        relation: estimate(weighted_medians(rows["numerator"].to_numpy(), weights[relation]))
-        for relation, rows in relations(terms, "pair_id")
+        relation: bootstrap.estimate(
+            weighted_medians(rows["numerator"].to_numpy(), weights[relation])
+        )
+        for relation, rows in bootstrap.relations(terms, "pair_id")
     }
     all_weights = np.hstack(list(weights.values()))
     overall = weighted_medians(terms["numerator"].to_numpy(), all_weights)
-    return BootstrapResult(estimate(overall), by_relation)
+    return bootstrap.BootstrapResult(bootstrap.estimate(overall), by_relation)
 
 
-def weighted_medians(values: FloatArray, weights: IntArray) -> FloatArray:
+def weighted_medians(
+    values: bootstrap.FloatArray, weights: bootstrap.IntArray
+) -> bootstrap.FloatArray:
     """The median of the values for each row of `weights`: how often each value is taken.
 
     >>> weighted_medians(np.array([5.0, 1.0, 2.0]), np.array([[1, 1, 1], [2, 2, 0]])).tolist()

@@ -11,14 +11,8 @@ import polars as pl
 
 from factsweep.operators.datasets.facts import Facts, template_number
 from factsweep.operators.errors import InputError
+from factsweep.operators.prompts import expansion
 from factsweep.operators.prompts.chat import variant_of
-from factsweep.operators.prompts.expansion import (
-    Expansion,
-    bare,
-    calibration_ranks,
-    same_as,
-    sentences,
-)
 from factsweep.operators.prompts.setting import MASK, Setting, Templates, eligible, fill_sentence
 from factsweep.operators.prompts.tokens import check_reading
 from factsweep.operators.schemas import refuse
@@ -43,7 +37,7 @@ class MaskedSetting:
         return variant_of(self, "templates")
 
 
-def expand(facts: Facts, setting: MaskedSetting, *, seed: int) -> Iterator[Expansion]:
+def expand(facts: Facts, setting: MaskedSetting, *, seed: int) -> Iterator[expansion.Expansion]:
     """All prompts of a masked model, a relation at a time, the prompts of a template together.
 
     A query is the template with [X] filled and [Y] as the literal "[MASK]". Ids and calibration
@@ -63,7 +57,7 @@ def expand(facts: Facts, setting: MaskedSetting, *, seed: int) -> Iterator[Expan
     )
     columns = ["template_id", "text", "slots"]
     refuse(templates.with_columns(slots=slots), {several: slots != 1}, columns)
-    ranks = calibration_ranks(facts, as_decoder, seed)
+    ranks = expansion.calibration_ranks(facts, as_decoder, seed)
     for relation_id in facts.relations["relation_id"]:
         of_relation = templates.filter(relation_id=relation_id)
         if of_relation.is_empty():
@@ -71,13 +65,13 @@ def expand(facts: Facts, setting: MaskedSetting, *, seed: int) -> Iterator[Expan
                 f"relation {relation_id} has no template for prompt.templates={setting.templates}; "
                 "add one or leave the relation out."
             )
-        rows = sentences(of_relation, facts.of(relation_id))
+        rows = expansion.sentences(of_relation, facts.of(relation_id))
         rows = rows.sort("template_id", "pair_id", "subject_index")
-        rows = rows.with_columns(same_as("query"), context_id=pl.lit("masked"))
+        rows = rows.with_columns(expansion.same_as("query"), context_id=pl.lit("masked"))
         prompts = rows.join(ranks, on="prompt_id", how="left", maintain_order="left")
         priors = content_free(of_relation).select("prompt_id", "template_id", "query")
         priors = priors.with_columns(subject_index=pl.lit(0), context_id=pl.lit("masked"))
-        yield Expansion(relation_id, prompts, bare("masked"), priors)
+        yield expansion.Expansion(relation_id, prompts, expansion.bare("masked"), priors)
 
 
 def content_free(templates: pl.DataFrame) -> pl.DataFrame:

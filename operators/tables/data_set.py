@@ -18,35 +18,29 @@ from factsweep.operators.metrics.data_set import Encode, Parse, diversity
 from factsweep.operators.prompts.clozes import answers
 from factsweep.operators.prompts.retrieval import count_distractors
 from factsweep.operators.schemas import empty
+from factsweep.operators.tables.shared import paper_table
 from factsweep.operators.tables.shared.numbers import decimal, of_metric
-from factsweep.operators.tables.shared.paper_table import (
-    PUBLISHED_SCHEMA,
-    Column,
-    Place,
-    Table,
-    fill,
-)
 from factsweep.operators.tables.shared.pivot import relation_name
 
 
-def _expand(place: Mapping[str, Any]) -> tuple[Place, ...]:
+def _expand(place: Mapping[str, Any]) -> tuple[paper_table.Place, ...]:
     """One place per combination of the listed values, the first key slowest."""
     choices = [value if isinstance(value, list) else [value] for value in place.values()]
     return tuple(dict(zip(place, values, strict=True)) for values in product(*choices))
 
 
-def _read_table(layout: Mapping[str, Any]) -> Table:
+def _read_table(layout: Mapping[str, Any]) -> paper_table.Table:
     rows = tuple(place for places in layout["rows"] for place in _expand(places))
     headings = [heading for group in layout["columns"] for heading in group.items()]
-    columns = tuple(Column(heading, _expand(place)) for heading, place in headings)
+    columns = tuple(paper_table.Column(heading, _expand(place)) for heading, place in headings)
     without = tuple(layout.get("without", ()))
-    return Table(
+    return paper_table.Table(
         layout["title"], tuple(layout["printed_in"]), layout["heads"], rows, columns, without
     )
 
 
 _LAYOUT = yaml.safe_load(Path(__file__).with_name("belief_paper.yaml").read_text("utf-8"))
-TABLES: Mapping[str, Table] = {
+TABLES: Mapping[str, paper_table.Table] = {
     name: _read_table(table) for name, table in _LAYOUT["tables"].items()
 }
 NAMES: Mapping[str, str] = _LAYOUT["names"]
@@ -122,18 +116,20 @@ def _compare_published(
     tables: tuple[str, ...],
 ) -> pl.DataFrame:
     """The set's own row, its published row, the difference; then the papers' other sets."""
-    parts = [PUBLISHED_SCHEMA.to_frame(), *([] if published is None else [published])]
+    parts = [paper_table.PUBLISHED_SCHEMA.to_frame(), *([] if published is None else [published])]
     printed = pl.concat(parts, how="diagonal_relaxed")
     printed = printed.filter(pl.col("metric").is_in(metrics), pl.col("table").is_in(list(tables)))
     benchmarks = printed.sort(pl.col("table").cast(pl.Enum(tables)), maintain_order=True)[
         "benchmark"
     ]
     rows = tuple({"benchmark": benchmark} for benchmark in dict.fromkeys((name, *benchmarks)))
-    columns = tuple(Column(_heading(metric), ({"metric": metric},)) for metric in metrics)
-    table = Table("", tables, {"benchmark": "set"}, rows, columns)
+    columns = tuple(
+        paper_table.Column(_heading(metric), ({"metric": metric},)) for metric in metrics
+    )
+    table = paper_table.Table("", tables, {"benchmark": "set"}, rows, columns)
     measured = [(None, name, None, None, None, metric, numbers[metric], None) for metric in metrics]
-    measured_rows = pl.DataFrame(measured, schema=PUBLISHED_SCHEMA, orient="row")
-    filled = fill(table, measured_rows, printed, benchmark=name, names=NAMES).table
+    measured_rows = pl.DataFrame(measured, schema=paper_table.PUBLISHED_SCHEMA, orient="row")
+    filled = paper_table.fill(table, measured_rows, printed, benchmark=name, names=NAMES).table
     return filled.filter(pl.col("set").eq(NAMES.get(name, name)) | pl.col("source").eq("published"))
 
 

@@ -17,6 +17,7 @@ from itertools import chain, islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from factsweep.operators.engines.endpoint import response_parsing
 from factsweep.operators.engines.endpoint.openai_client import key
 from factsweep.operators.engines.endpoint.rate_limited_http import (
     RETRIES,
@@ -31,13 +32,6 @@ from factsweep.operators.engines.endpoint.request_parameters import (
     NextRequest,
     probe,
     read_given_tokens,
-)
-from factsweep.operators.engines.endpoint.response_parsing import (
-    ANY,
-    NoAnswerError,
-    Replies,
-    Reply,
-    parse,
 )
 from factsweep.operators.engines.endpoint.servers import Servers
 from factsweep.operators.engines.preference import (
@@ -78,7 +72,9 @@ class EndpointEngine:
         assert start.endpoint is not None, "settings see to it"
         self._start, self._endpoint = start, start.endpoint
         self._key = key(start.endpoint.key)
-        self._replies = Replies(start.model, start.revision or ANY, start.endpoint.chat)
+        self._replies = response_parsing.Replies(
+            start.model, start.revision or response_parsing.ANY, start.endpoint.chat
+        )
         self._servers = Servers(start.endpoint, start.model)
         self._n_down = 0  # servers, as reported
         self._dialect = Dialect(start.model, chat=start.endpoint.chat)
@@ -143,7 +139,7 @@ class EndpointEngine:
             return
         try:
             asyncio.run_coroutine_threadsafe(self._ask(probe(request)), self._loop).result()
-        except (BadRequestError, UnprocessableEntityError, NoAnswerError) as error:
+        except (BadRequestError, UnprocessableEntityError, response_parsing.NoAnswerError) as error:
             raise InputError(
                 f"model {self._start.model} at {name_servers(self._endpoint.urls)} gives no "
                 f"log-probabilities of {content} ({self._diagnosis.message(error)}), which this "
@@ -228,7 +224,7 @@ class EndpointEngine:
         began = time.monotonic()
         try:
             result = await self._ask(request)
-        except (OpenAIError, TimeoutError, ValueError, NoAnswerError) as error:
+        except (OpenAIError, TimeoutError, ValueError, response_parsing.NoAnswerError) as error:
             return await self._diagnosis.explain(request, error, began)
         self._diagnosis.note_answer()
         return result
@@ -251,7 +247,7 @@ class EndpointEngine:
         try:
             return read_given_tokens(request, reply, usage, served)
         except ValueError as error:
-            raise NoAnswerError("no_scores", str(error), usage) from error
+            raise response_parsing.NoAnswerError("no_scores", str(error), usage) from error
 
     async def _all_samples(self, request: Request) -> Answer:
         """The answer, in as many requests as the server needs for its completions.
@@ -300,13 +296,13 @@ class EndpointEngine:
         self._dialect.note_samples(request.sampling.n, len(answer.completions))
         return answer
 
-    async def _post(self, parameters: Mapping[str, Any]) -> Reply:
+    async def _post(self, parameters: Mapping[str, Any]) -> response_parsing.Reply:
         import httpx2
 
         path = "/chat/completions" if self._endpoint.chat else "/completions"
         body = {**parameters, **self._start.arguments}
         response = await self._client.post(path, cast_to=httpx2.Response, body=body)
-        return parse(response.content)
+        return response_parsing.parse(response.content)
 
     @cached_property
     def _client(self) -> "AsyncOpenAI":

@@ -8,24 +8,7 @@ from copy import deepcopy
 from itertools import islice
 from typing import Any
 
-from factsweep.operators.engines.preference import (
-    Beams,
-    BeamsRequest,
-    Branch,
-    BranchLogprobs,
-    PreferenceResult,
-    PreferRequest,
-    preferences,
-)
-from factsweep.operators.engines.protocol import (
-    EngineKind,
-    MaskedRequest,
-    Prediction,
-    Start,
-    cpu_build,
-    find_installed,
-    precision,
-)
+from factsweep.operators.engines import preference, protocol
 from factsweep.operators.engines.transformers.batches import (
     MASKED_TOKENS,
     MOST_TOKENS,
@@ -46,7 +29,9 @@ class MaskedLM:
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
         self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
 
-    def predictions(self, requests: Iterable[MaskedRequest]) -> Iterator[Prediction]:
+    def predictions(
+        self, requests: Iterable[protocol.MaskedRequest]
+    ) -> Iterator[protocol.Prediction]:
         """One prediction for each request, window by window; within one, short prompts first.
 
         Raises:
@@ -58,7 +43,7 @@ class MaskedLM:
             for batch in cut_batches(window, lambda r: len(r.token_ids), MASKED_TOKENS):
                 yield from self._predict(batch)
 
-    def _predict(self, batch: Sequence[MaskedRequest]) -> Iterator[Prediction]:
+    def _predict(self, batch: Sequence[protocol.MaskedRequest]) -> Iterator[protocol.Prediction]:
         import torch
 
         with torch.inference_mode():
@@ -70,9 +55,9 @@ class MaskedLM:
         columns = (best.indices.tolist(), tokens, best.values.tolist(), candidates)
         for request, token_id, token, probability, row in zip(batch, *columns, strict=True):
             unpadded = row[: len(request.candidate_ids)]
-            yield Prediction(request.request_id, token_id, token, probability, unpadded)
+            yield protocol.Prediction(request.request_id, token_id, token, probability, unpadded)
 
-    def _logits(self, batch: Sequence[MaskedRequest]) -> Any:
+    def _logits(self, batch: Sequence[protocol.MaskedRequest]) -> Any:
         """The logits at each request's mask: requests × vocabulary."""
         for r in batch:
             if (n := list(r.token_ids).count(self._tokenizer.mask_token_id)) != 1:
@@ -90,11 +75,15 @@ class CandidatesLM:
     def __init__(self, model: Any, tokenizer: Any, *, device: str = "cpu") -> None:
         self._model, self._tokenizer, self._device = model.to(device).eval(), tokenizer, device
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
+    def preferences(
+        self, requests: Iterable[preference.PreferRequest]
+    ) -> Iterator[preference.PreferenceResult]:
         """One answer for each request, in their order."""
-        return preferences(requests, self._read_branches, n_at_once=1, reuses_cloze=True)
+        return preference.preferences(requests, self._read_branches, n_at_once=1, reuses_cloze=True)
 
-    def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
+    def _read_branches(
+        self, branches: Sequence[preference.Branch]
+    ) -> list[preference.BranchLogprobs]:
         """Read the tokens that all texts begin with once, then the rest of each in batches.
 
         A text that is the beginning of another one is read with it.
@@ -114,7 +103,7 @@ class CandidatesLM:
         cache = DynamicCache(config=self._model.config)
         if n_read:
             self._logits([texts[0][:n_read]], [0], [0], cache)
-        logprobs = dict[int, BranchLogprobs]()
+        logprobs = dict[int, preference.BranchLogprobs]()
         by_length = sorted(read_with, key=lambda index: len(texts[index]))
         for batch in cut_batches(by_length, lambda index: len(texts[index]), MOST_TOKENS):
             copies = deepcopy(cache)
@@ -134,7 +123,7 @@ class CandidatesLM:
             endings = (ends - totals).tolist()
             for index, node, ending in zip(indices, nodes, endings, strict=True):
                 of_tokens = list(islice(values, len(node.tokens)))
-                logprobs[index] = BranchLogprobs(of_tokens, ending)
+                logprobs[index] = preference.BranchLogprobs(of_tokens, ending)
         return [logprobs[index] for index in range(len(branches))]
 
     def _logits(
@@ -146,7 +135,7 @@ class CandidatesLM:
         with torch.inference_mode():
             return logits_at(self._model, rows, places, **inputs, use_cache=True)
 
-    def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
+    def beams(self, requests: Iterable[preference.BeamsRequest]) -> Iterator[preference.Beams]:
         """One answer for each request, in their order."""
         tokenizer = self._tokenizer
         for request in requests:
@@ -155,7 +144,7 @@ class CandidatesLM:
                 beams.sequences, beams.scores, beams.get("beam_indices"), normalize_logits=True
             )
             first = beams.scores[0][0].topk(min(request.top_tokens, beams.scores[0].shape[-1]))
-            yield Beams(
+            yield preference.Beams(
                 request.request_id,
                 tokenizer.batch_decode(beams.sequences[:, n:], skip_special_tokens=True),
                 logprobs.double().sum(-1).tolist(),
@@ -164,7 +153,7 @@ class CandidatesLM:
                 n_tokens=beams.sequences.shape[1] - n,
             )
 
-    def _search(self, request: BeamsRequest) -> Any:
+    def _search(self, request: preference.BeamsRequest) -> Any:
         import torch
         from transformers import GenerationConfig
 
@@ -185,7 +174,7 @@ class CandidatesLM:
             return self._model.generate(ids, config, attention_mask=torch.ones_like(ids))
 
 
-def load(start: Start) -> MaskedLM | Likelihood | PseudoLikelihood | CandidatesLM:
+def load(start: protocol.Start) -> MaskedLM | Likelihood | PseudoLikelihood | CandidatesLM:
     """The engine for the ability, with the model loaded."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
@@ -204,7 +193,7 @@ def load(start: Start) -> MaskedLM | Likelihood | PseudoLikelihood | CandidatesL
     return MaskedLM(_load_pretrained(AutoModelForMaskedLM, start), tokenizer, device=start.device)
 
 
-def _load_pretrained(kind: Any, start: Start) -> Any:
+def _load_pretrained(kind: Any, start: protocol.Start) -> Any:
     import torch
 
     return kind.from_pretrained(
@@ -215,13 +204,13 @@ def _load_pretrained(kind: Any, start: Start) -> Any:
     )
 
 
-KIND = EngineKind(
+KIND = protocol.EngineKind(
     name="transformers",
-    version=lambda: find_installed("transformers"),
+    version=lambda: protocol.find_installed("transformers"),
     load=load,
     abilities=frozenset({"fill", "score", "prefer"}),
     install="install it with pip install transformers",
     gpus="one",
-    switches=precision,
-    cpu_build=cpu_build,
+    switches=protocol.precision,
+    cpu_build=protocol.cpu_build,
 )

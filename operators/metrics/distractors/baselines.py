@@ -23,13 +23,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
-from factsweep.operators.metrics.distractors.distractors import (
-    N_GRID,
-    NUMBERS,
-    VALUES,
-    up_to,
-    values,
-)
+from factsweep.operators.metrics.distractors import distractors
 from factsweep.operators.metrics.shared.bootstrap import Draws
 from factsweep.operators.metrics.shared.rows import (
     Counts,
@@ -66,7 +60,7 @@ def of_top_tokens(continued: pl.DataFrame, labels: Labels) -> pl.DataFrame:
         [token.strip() in labels[pair_id] for token in tokens]
         for pair_id, tokens in continued.select("pair_id", "top_tokens").iter_rows()
     ]
-    return _best_of_first(continued, hits, "precision", "n={}", N_GRID)
+    return _best_of_first(continued, hits, "precision", "n={}", distractors.N_GRID)
 
 
 def of_texts(
@@ -118,10 +112,10 @@ def _best_of_first(
     """The best of the first n of each row's values, for each n; null without any."""
     best = [list(accumulate(numbers, _larger_value)) for numbers in row_values]
     rows = continued.with_columns(best=pl.Series(best, dtype=pl.List(pl.Float64)))
-    parts = [VALUES.to_frame()]
-    for n in up_to(grid, max(map(len, row_values), default=0)):
+    parts = [distractors.VALUES.to_frame()]
+    for n in distractors.up_to(grid, max(map(len, row_values), default=0)):
         best_of_n = pl.col("best").list.head(n).list.last()
-        parts.append(values(rows, measure, name.format(n), best_of_n))
+        parts.append(distractors.values(rows, measure, name.format(n), best_of_n))
     return pl.concat(parts)
 
 
@@ -167,7 +161,7 @@ def of_karr(preferred: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
     [8.0]
     """
     if by_chance.is_empty():
-        return VALUES.to_frame()
+        return distractors.VALUES.to_frame()
     # The logarithm of the mean of probabilities from their logarithms; null without any.
     most = pl.element().max()
     log_mean = most + (pl.element() - most).exp().mean().log()
@@ -177,12 +171,12 @@ def of_karr(preferred: pl.DataFrame, by_chance: pl.DataFrame) -> pl.DataFrame:
     chance = by_chance.select("pair_id", chance=(subjects + relations) / 2)
     rows = preferred.drop_nulls("open_logprob")
     rows = rows.join(chance, on="pair_id", how="left", maintain_order="left")
-    return values(rows, "karr", "", (pl.col("open_logprob") - pl.col("chance")).exp())
+    return distractors.values(rows, "karr", "", (pl.col("open_logprob") - pl.col("chance")).exp())
 
 
 _WIDTH = "width="
 # The numbers of next tokens in the metrics table.
-_N_TOKENS = tuple(n for n in NUMBERS if n in N_GRID)
+_N_TOKENS = tuple(n for n in distractors.NUMBERS if n in distractors.N_GRID)
 _PRECISION = "share of clozes with a right name among the {} likeliest next tokens"
 METRICS = (
     *(

@@ -83,7 +83,8 @@ def test_terms_are_the_means_over_clozes(
     assert terms["denominator"].to_list() == [1.0] * terms.height
     expected = naive(fact_clozes, aggregation, n)
     assert dict(terms.select("pair_id", "numerator").iter_rows()) == pytest.approx(expected)
-    values = of_probability(answered(fact_clozes))
+    prompt = {"template_id": pl.lit("t"), "subject_index": pl.lit(0)}
+    values = of_probability(answered(fact_clozes).with_columns(**prompt))
     probability = values.group_by("pair_id").agg(pl.mean("value"))
     expected = {
         fact: mean(exp(cloze.right) for cloze in fact_clozes if cloze.fact == fact)
