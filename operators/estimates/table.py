@@ -27,12 +27,7 @@ from factsweep.operators.estimates.intervals import (
 )
 from factsweep.operators.estimates.means import consist, n_matching, shares_of, weighted_mean
 from factsweep.operators.metrics.belief.answers import fluctuation
-from factsweep.operators.metrics.shared.bootstrap import (
-    UNDEFINED,
-    Estimate,
-    bootstrap_ratio,
-    single_threaded_blas,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.schemas import SETTING, columns
 
 ESTIMATES = columns("estimates", *SETTING, "control")
@@ -135,7 +130,7 @@ class Scored(NamedTuple):
         }
 
 
-@single_threaded_blas()
+@bootstrap.single_threaded_blas()
 def estimates(
     scored: Scored,
     *,
@@ -163,9 +158,11 @@ def estimates(
     n, n_full, rows = len(sample.fact), int(sample.n_prompts.sum()), []
     for name, estimate in estimate_of.items():
         worth = controlled[name].n_effective if name in controlled else None
-        of_other_facts = UNDEFINED
+        of_other_facts = bootstrap.UNDEFINED
         if name in facts:
-            of_other_facts = bootstrap_ratio(facts[name], seed=seed, n_rounds=n_rounds).overall
+            of_other_facts = bootstrap.bootstrap_ratio(
+                facts[name], seed=seed, n_rounds=n_rounds
+            ).overall
         rows.append(row(name, estimate, of_other_facts, n=n, n_full=n_full, worth=worth))
     return pl.DataFrame(rows, schema=ESTIMATES, orient="row")
 
@@ -173,7 +170,7 @@ def estimates(
 def row(
     metric: str,
     estimate: IntervalEstimate,
-    of_other_facts: Estimate,
+    of_other_facts: bootstrap.Estimate,
     *,
     n: int,
     n_full: int,

@@ -11,12 +11,7 @@ import numpy as np
 import polars as pl
 
 from factsweep.operators.matching.verdicts import STATES
-from factsweep.operators.metrics.shared.bootstrap import (
-    FloatArray,
-    estimate,
-    relations,
-    resampled_sums,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.metrics.shared.rows import Metric, Row, table
 from factsweep.operators.schemas import SETTING, columns
 
@@ -38,7 +33,7 @@ METRICS = (KAPPA, ALPHA)
 CONFUSION = columns("confusion", *SETTING)
 
 
-def kappa(counts: FloatArray) -> FloatArray:
+def kappa(counts: bootstrap.FloatArray) -> bootstrap.FloatArray:
     """Cohen's κ of tables of counts (… × states × states); NaN where chance alone agrees fully.
 
     >>> round(float(kappa(np.array([[20.0, 5.0], [10.0, 15.0]]))), 3)
@@ -50,7 +45,7 @@ def kappa(counts: FloatArray) -> FloatArray:
     return _divide(observed - by_chance, n * n - by_chance)
 
 
-def alpha(coincidences: FloatArray) -> FloatArray:
+def alpha(coincidences: bootstrap.FloatArray) -> bootstrap.FloatArray:
     """Krippendorff's α from coincidences (… × states × states); NaN where all values are alike.
 
     >>> pairs = np.array([[4.0, 1.0], [1.0, 2.0]])  # of four answers by two graders
@@ -64,7 +59,9 @@ def alpha(coincidences: FloatArray) -> FloatArray:
     return np.subtract(1.0, _divide(observed * (n - 1), expected))
 
 
-def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+def _divide(
+    numerator: bootstrap.FloatArray, denominator: bootstrap.FloatArray
+) -> bootstrap.FloatArray:
     quotient = np.full(np.shape(denominator), np.nan)
     np.divide(numerator, denominator, out=quotient, where=np.abs(denominator) > 1e-9)
     return quotient
@@ -103,37 +100,37 @@ def agreement(
         (ALPHA, independent, _count_coincidences, alpha),
     ):
         sums, degrees = np.zeros((n_rounds + 1, len(STATES) ** 2)), 0
-        for relation_id, answers in relations(verdicts, "pair_id"):
+        for relation_id, answers in bootstrap.relations(verdicts, "pair_id"):
             starts = np.flatnonzero(answers["pair_id"].rle_id().diff().fill_null(1))
             matrix = np.add.reduceat(count_states(_indicators(answers.select(compared))), starts)
-            sums += resampled_sums(matrix, seed, relation_id, n_rounds)
+            sums += bootstrap.resampled_sums(matrix, seed, relation_id, n_rounds)
             degrees += len(starts) - 1
         n_verdicts = pl.sum_horizontal(pl.col(compared).is_not_null())
         n = int(verdicts.select((n_verdicts > 1).sum()).item())
-        estimated = estimate(value(sums.reshape(-1, len(STATES), len(STATES))), degrees)
+        estimated = bootstrap.estimate(value(sums.reshape(-1, len(STATES), len(STATES))), degrees)
         variant = None if metric == ALPHA else f"grader={compared[0]},other={compared[1]}"
         rows.append(Row(variant, None, metric.name, *estimated, n, verdicts.height - n))
     return table(rows)
 
 
-def _indicators(verdicts: pl.DataFrame) -> FloatArray:
+def _indicators(verdicts: pl.DataFrame) -> bootstrap.FloatArray:
     """Whether each grader finds each answer in each state: graders × answers × states."""
     states = [[(column == state).fill_null(value=False) for state in STATES] for column in verdicts]
     return np.array(states, dtype=np.float64).swapaxes(1, 2)
 
 
-def _count_pairs(indicators: FloatArray) -> FloatArray:
+def _count_pairs(indicators: bootstrap.FloatArray) -> bootstrap.FloatArray:
     """The states of each answer by two graders: answers × states²."""
     first, second = indicators
-    pairs: FloatArray = np.einsum("ai,aj->aij", first, second).reshape(len(first), -1)
+    pairs: bootstrap.FloatArray = np.einsum("ai,aj->aij", first, second).reshape(len(first), -1)
     return pairs
 
 
-def _count_coincidences(indicators: FloatArray) -> FloatArray:
+def _count_coincidences(indicators: bootstrap.FloatArray) -> bootstrap.FloatArray:
     """The pairs of states that graders give each answer, in both orders: answers × states²."""
-    counts: FloatArray = indicators.sum(0)
+    counts: bootstrap.FloatArray = indicators.sum(0)
     n_verdicts = counts.sum(1, keepdims=True)
     weighted = np.divide(counts, n_verdicts - 1, out=np.zeros_like(counts), where=n_verdicts > 1)
-    pairs: FloatArray = np.einsum("ai,aj->aij", weighted, counts)
+    pairs: bootstrap.FloatArray = np.einsum("ai,aj->aij", weighted, counts)
     pairs -= np.einsum("ai,ij->aij", weighted, np.eye(len(STATES)))  # a verdict with itself
     return np.reshape(pairs, (len(counts), -1))

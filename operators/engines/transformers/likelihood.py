@@ -42,7 +42,7 @@ class Likelihood:
             return
         waiting = iter(requests)
         while window := list(islice(waiting, _SCORED_TEXTS)):
-            for run in split_by_start(sorted(window, key=lambda r: tuple(r.token_ids))):
+            for run in split_by_start(sorted(window, key=lambda r: tuple(r.token_ids)))[1]:
                 yield from self._group(sorted(run, key=_by_length))
 
     def _group(self, requests: Sequence[ScoreRequest]) -> Iterator[Scored]:
@@ -118,22 +118,17 @@ def _by_length(request: ScoreRequest) -> tuple[int, Sequence[int]]:
     return len(request.token_ids), request.token_ids
 
 
-def split_by_start(requests: Sequence[ScoreRequest]) -> list[Sequence[ScoreRequest]]:
-    """Cut requests, sorted by their tokens, into runs that need few tokens to be read.
+def split_by_start(requests: Sequence[ScoreRequest]) -> tuple[int, list[Sequence[ScoreRequest]]]:
+    """Cut requests, sorted by tokens, into runs that read few: the cost in tokens, and the runs.
 
     A run reads what its texts begin with once, and costs `_PASS_TOKENS` besides. A part that saves
     no more than that stays with the others.
 
     >>> texts = [(1, *range(40), 8), (1, *range(40), 9), (2, 8), (3, 9)]
     >>> requests = [ScoreRequest("", text, "", (0, 0)) for text in texts]
-    >>> [len(run) for run in split_by_start(requests)]
+    >>> [len(run) for run in split_by_start(requests)[1]]
     [2, 2]
     """
-    return _cut_runs(requests)[1]
-
-
-def _cut_runs(requests: Sequence[ScoreRequest]) -> tuple[int, list[Sequence[ScoreRequest]]]:
-    """The tokens that are read, and the runs."""
     first_ids, last_ids = requests[0].token_ids, requests[-1].token_ids
     n_shared = len(shared_start([first_ids, last_ids]))  # sorted: those between share it, too
     cost, runs, joined_requests = 0, list[Sequence[ScoreRequest]](), list[ScoreRequest]()
@@ -141,7 +136,7 @@ def _cut_runs(requests: Sequence[ScoreRequest]) -> tuple[int, list[Sequence[Scor
     for part in [requests] if first_ids == last_ids else [[*part] for _, part in parts]:
         joined_cost = sum(len(request.token_ids) - n_shared for request in part)
         part_cost, part_runs = (
-            (joined_cost, []) if len(part) == 1 or part is requests else _cut_runs(part)
+            (joined_cost, []) if len(part) == 1 or part is requests else split_by_start(part)
         )
         if part_cost < joined_cost:
             cost, runs = cost + part_cost, runs + part_runs

@@ -21,12 +21,7 @@ import polars as pl
 
 from factsweep.operators.errors import InputError
 from factsweep.operators.metrics.comparing.paired import FACT
-from factsweep.operators.metrics.shared.bootstrap import (
-    FloatArray,
-    estimate,
-    relations,
-    resampled_sums,
-)
+from factsweep.operators.metrics.shared import bootstrap
 from factsweep.operators.schemas import schema
 
 ALONG = schema("""
@@ -69,7 +64,7 @@ def compare_along(
     best, worst = _rank_range(rounds, degrees)
     rows = []
     for index, label in enumerate(labels):
-        value = estimate(rounds[:, index], degrees)
+        value = bootstrap.estimate(rounds[:, index], degrees)
         ends = (None, None) if value.value is None else (low[index], high[index])
         rows.append((label, *value, *ends, best[index], worst[index], n_pairs))
     return pl.DataFrame(rows, schema=ALONG, orient="row")
@@ -77,21 +72,23 @@ def compare_along(
 
 def _resample_values(
     facts: pl.DataFrame, labels: Sequence[str], seed: int, n_rounds: int
-) -> FloatArray:
+) -> bootstrap.FloatArray:
     """The value of each label in each round (rounds × labels); round 0 is the sample itself."""
     sums = np.zeros((n_rounds + 1, 2 * len(labels)))
-    for relation, rows in relations(facts, "pair_id", "label"):
+    for relation, rows in bootstrap.relations(facts, "pair_id", "label"):
         sides = [
             rows.filter(label=label).select(pl.col("numerator", "denominator").name.suffix(label))
             for label in labels
         ]
         matrix = pl.concat(sides, how="horizontal").to_numpy()
-        sums = sums + resampled_sums(matrix, seed, relation, n_rounds)
-    values: FloatArray = sums[:, 0::2] / sums[:, 1::2]
+        sums = sums + bootstrap.resampled_sums(matrix, seed, relation, n_rounds)
+    values: bootstrap.FloatArray = sums[:, 0::2] / sums[:, 1::2]
     return values
 
 
-def band(rounds: FloatArray, degrees: int, n_facts: int) -> tuple[FloatArray, FloatArray]:
+def band(
+    rounds: bootstrap.FloatArray, degrees: int, n_facts: int
+) -> tuple[bootstrap.FloatArray, bootstrap.FloatArray]:
     """The ends of a 95 % band that holds for all shares (columns of `rounds`) at once.
 
     `degrees` is the number of facts less that of relations. The band is no narrower than a single
@@ -106,12 +103,12 @@ def band(rounds: FloatArray, degrees: int, n_facts: int) -> tuple[FloatArray, Fl
     design_effect = (variance + extra) / (value * (1 - value) / n_facts + extra)
     n = n_facts / design_effect * (reach / _student_quantile(reach, degrees)) ** 2
     n_right, n_wrong, tail = n * value, n * (1 - value), ndtr(-reach)
-    low: FloatArray = betaincinv(n_right.clip(_ROUNDING), n_wrong + 1, tail)
-    high: FloatArray = betaincinv(n_right + 1, n_wrong.clip(_ROUNDING), 1 - tail)
+    low: bootstrap.FloatArray = betaincinv(n_right.clip(_ROUNDING), n_wrong + 1, tail)
+    high: bootstrap.FloatArray = betaincinv(n_right + 1, n_wrong.clip(_ROUNDING), 1 - tail)
     return np.minimum(low, value), np.maximum(high, value)
 
 
-def _sup_t(rounds: FloatArray) -> float:
+def _sup_t(rounds: bootstrap.FloatArray) -> float:
     """The 95 % quantile of the largest |deviation| in SDs, of all columns that vary."""
     deviations, sd = rounds[1:] - rounds[0], rounds[1:].std(axis=0)
     varies = sd > _ROUNDING
@@ -127,7 +124,7 @@ def _student_quantile(normal_quantile: float, degrees: int) -> float:
     return float(-stdtrit(max(1, degrees), ndtr(-normal_quantile)))
 
 
-def _rank_range(rounds: FloatArray, degrees: int) -> tuple[list[int], list[int]]:
+def _rank_range(rounds: bootstrap.FloatArray, degrees: int) -> tuple[list[int], list[int]]:
     """The best and the worst rank that each label may have, at the level for all at once."""
     n = rounds.shape[1]
     is_better = np.zeros((n, n), np.bool_)
