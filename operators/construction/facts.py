@@ -118,7 +118,7 @@ class _EarlierRows:
         return "no answer can match its object, which has no word"
 
     def find_doubts(self, fact: Mapping[str, Any]) -> Iterator[str]:
-        """What is doubtful of a fact that can be asked."""
+        """The doubts about a fact that can be asked."""
         language, relation, subject, object_, subject_id = _normalise_fact(fact)
         question = (language, relation, subject)
         objects = self._objects.setdefault((*question, subject_id), set())

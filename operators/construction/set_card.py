@@ -57,7 +57,7 @@ _UNITS = "KKKMMM"
 
 @dataclass(frozen=True)
 class Source:
-    """What a set was built from: a file or a data set, its licence, and its revision.
+    """A source of a built set: a file or a data set, its licence, and its revision.
 
     The revision of a file is its SHA-256.
     """
@@ -226,7 +226,7 @@ def _data_type(dtype: pl.DataType) -> dict[str, Any]:
 
 
 def hub_card(card: SetCard) -> str:
-    """The hub's card: its head in YAML, then what the set is, and how it came about."""
+    """The hub's card: its head in YAML, then its description and its provenance."""
     origin = card.origin
     head = {
         **hub_licence(origin.licence),

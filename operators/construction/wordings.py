@@ -1,4 +1,4 @@
-"""Further wordings of questions: the prompt of a language model, and what is checked of them.
+"""Further wordings of questions: the prompt of a language model, and the checks of them.
 
 No paper defines these checks: they are ours (docs/questions.md).
 """

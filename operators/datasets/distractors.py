@@ -149,7 +149,7 @@ def read_probed(tables: Tables, relations: Relations = None) -> Facts:
     rows = rows.with_columns(label=label, id=pl.when(is_id).then("disambiguation").otherwise(label))
 
     def first(column: str, element: str) -> pl.Expr:
-        """What the first sentence that leaves an end of its fact open has there."""
+        """A column of the first sentence that leaves this end of its fact open."""
         return pl.col(column).filter(element=element).first()
 
     ends = {f"{part}_id": first("id", part) for part in ("subject", "object")}

@@ -19,9 +19,9 @@ from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import refuse
 from factsweep.operators.wording import count
 
-# What the columns of the plain layout are called in the others.
+# The names of the plain layout's columns in the others.
 _PLAIN = {"relation": "rel_uri", "template": "template", "subject": "sub_ent", "object": "obj_ents"}
-# What the columns of a plain table of four are called elsewhere, in any case.
+# Other names of the columns of a plain table of four, in any case.
 MEANT = {
     "relation": ("predicate", "property", "rel"),
     "template": ("pattern", "sentence", "prompt"),
@@ -173,7 +173,7 @@ def split_cells(rows: pl.DataFrame, separator: str) -> pl.DataFrame:
 def warn_of_joined_cells(rows: pl.LazyFrame, option: str, separator: str | None) -> list[str]:
     """A warning about cells that seem to hold several answers; `option` splits them.
 
-    Those that the `separator` splits are left out.
+    Cells that the `separator` splits are left out.
 
     >>> rows = pl.LazyFrame({"object": ["Lima", "Sucre|La Paz"]})
     >>> warn_of_joined_cells(rows, "--separator ", None)

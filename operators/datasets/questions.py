@@ -18,7 +18,7 @@ from factsweep.operators.datasets.facts import Facts, Relations, check_facts, re
 from factsweep.operators.errors import InputError
 from factsweep.operators.schemas import empty
 
-# What the columns are called, the first name that a table has counts.
+# The names of the columns; the first one that a table has counts.
 NAMES: Mapping[str, Sequence[str]] = {
     "question": ("question", "problem", "query"),
     "answers": ("possible_answers", "answers", "answer", "target", "gold", "correct_answer"),
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 
 def match_columns(columns: Sequence[str]) -> dict[str, str]:
-    """The columns of a table of questions, by what they are.
+    """The columns of a table of questions, by their content.
 
     >>> match_columns(["Problem", "answer", "s_pop", "urls"])
     {'question': 'Problem', 'answers': 'answer', 'popularity': 's_pop'}
@@ -257,7 +257,7 @@ def _relation_id(label: str) -> str:
 
 
 def _without_repetitions(questions: Iterator[Question]) -> Iterator[Question]:
-    """The questions without those that stand twice; questions with ids of their own all count."""
+    """The questions without repetitions; questions with ids of their own all count."""
     first_by_text: dict[tuple[str, str], Question] = {}
     places: dict[tuple[str, str], str] = {}
     for question in questions:

@@ -22,7 +22,7 @@ from factsweep.operators.datasets import facts as facts_of
 from factsweep.operators.datasets.facts import Facts, Relations
 from factsweep.operators.datasets.kamel import is_literal
 
-# What is done where rows contradict each other.
+# How rows that contradict each other are treated.
 DONE: Mapping[str, str] = {
     "contradicting_pairs": "rows of one pair name other subjects or objects; its first row counts",
     "subjects_of_two_labels": "one subject id has several labels; each pair keeps its own",

@@ -285,7 +285,7 @@ class _Candidates:
         return [node for node in nodes if self._trie.n_names[node] > self._n_barred[node]]
 
     def next_nodes(self, waiting: Mapping[int, float]) -> tuple[list[int], dict[int, float]]:
-        """The nodes to read next, and those that wait, with the log-probability of their paths."""
+        """The nodes to read next, and the waiting ones, with the log-probability of their paths."""
         # The least of a path that may be the likeliest label of one of the n best entities.
         least, is_exact = _NEVER, self._request.search == "exact"
         if len(self._sums) >= self._request.n:

@@ -1,1 +1,1 @@
-"""What the full run of a setting would give, estimated from a sample of its prompts."""
+"""Estimates of the numbers of a setting's full run, from a sample of its prompts."""

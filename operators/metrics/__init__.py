@@ -1,1 +1,1 @@
-"""What the answers say about a model: one module per metric, pure functions over tables."""
+"""Metrics of a model's answers: one module per metric, pure functions over tables."""

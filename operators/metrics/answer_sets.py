@@ -70,7 +70,7 @@ def mark_complete(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     """The answers with `correct`: all right answers of the query are given, and nothing else.
 
     `answers` has pair_id and text, any number of rows per pair; `pairs` has all queries, whose
-    labels tell apart what strict matching compares.
+    labels distinguish the texts that strict matching compares.
 
     >>> objects = [{"object_id": None, "labels": ["Oslo"]}, {"object_id": None, "labels": ["Rome"]}]
     >>> pairs = pl.DataFrame({"relation_id": ["P1"], "pair_id": ["t"], "objects": [objects],
@@ -81,7 +81,7 @@ def mark_complete(answers: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     [True, False, False]
     """
     queries = asked_queries(pairs, answers)
-    # Each distinct text is the answer to a query of its own, beside the queries themselves.
+    # Each distinct text is the answer to a query of its own, in addition to the queries.
     distinct = answers.select("pair_id", "text").unique(maintain_order=True)
     copy_id = pl.format("{}\x1f{}", "pair_id", pl.int_range(pl.len()))
     distinct = distinct.with_columns(copy_id=copy_id)

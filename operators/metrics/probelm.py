@@ -78,7 +78,7 @@ def probelm(scores: pl.DataFrame, candidates: pl.DataFrame, **draws: Unpack[Draw
     text (variant null). `candidates` is that of `operators.datasets.probelm`. A group with a
     candidate without a log-probability counts in `n_failed` and is left out of every mean.
 
-    Where all three prompt types are there, `plausibility` and `plausibility_published` have the
+    Where all three prompt types are present, `plausibility` and `plausibility_published` have the
     setting "all", over the groups scored in all three. Slices: each relation, each frame, and each
     of these without the relation `OCCUPATION`. Rows `baseline_…` are the exact numbers of a random
     order. Intervals are of 95 %, of groups resampled within their relations.
@@ -114,7 +114,7 @@ def probelm(scores: pl.DataFrame, candidates: pl.DataFrame, **draws: Unpack[Draw
 def group_tables(
     scores: pl.DataFrame, candidates: pl.DataFrame, score: Score = "text_perplexity"
 ) -> dict[str, pl.DataFrame]:
-    """The groups' scores (GROUP_SCORES) in each prompt type that is there; as in `probelm`."""
+    """The groups' scores (GROUP_SCORES) in each prompt type of the scores; as in `probelm`."""
     settings = scores["setting"].unique()
     return {
         setting: group_scores(candidates, costs(scores.filter(setting=setting), score))
@@ -126,7 +126,7 @@ def group_tables(
 def with_all_types(
     tables: Mapping[str, pl.DataFrame],
 ) -> Iterator[tuple[str, pl.DataFrame, tuple[str, ...]]]:
-    """Each prompt type with its table and metrics; then all three together, if all are there."""
+    """Each prompt type with its table and metrics; then all three together, if all are present."""
     for setting, table in tables.items():
         yield setting, table, RANKING_METRICS
     if len(tables) == len(PROMPT_TYPES):

@@ -27,7 +27,7 @@ class JudgePrompt(Setting):
     with_reminder: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse verdicts that cannot be told apart."""
+        """Refuse verdicts that are not three different words."""
         object.__setattr__(self, "style", "question")
         if not self.with_reminder:
             object.__setattr__(self, "reminder", None)

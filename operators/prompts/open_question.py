@@ -18,7 +18,7 @@ class OpenQuestion(Setting):
     instruct: System = INSTRUCTION
 
     def __post_init__(self) -> None:
-        """Ask questions, in whatever style the templates are written."""
+        """Ask questions, in any style of the templates."""
         object.__setattr__(self, "style", "question")
         super().__post_init__()
 

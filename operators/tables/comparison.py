@@ -158,7 +158,7 @@ _CURVE = pl.col("shares").list.eval(
     .replace_strict(dict(enumerate(_HEIGHTS)), return_dtype=pl.String)
 )
 
-# What a study draws and prints: one row per run and setting, at its place along the axis.
+# The points of a study: one row per run and setting, at its place along the axis.
 # `difference` is to the reference, with the interval and the p-value of their comparison; `p_holm`
 # is adjusted over the runs. `estimated` is the share of the prompts that were asked; null: all.
 _NUMBERS = ("difference", "difference_low", "difference_high", "p", "p_holm", "estimated")

@@ -80,7 +80,7 @@ def escape_invisible(text: str) -> str:
 
 
 def name_servers(urls: Sequence[str]) -> str:
-    """A server by its URL, or several of them; without any those that a job starts.
+    """A server by its URL, or several of them; without any, the servers that a job starts.
 
     >>> name_servers(["http://a/v1"]), name_servers(["http://a/v1", "http://b/v1"])
     ('http://a/v1', '2 servers (http://a/v1, http://b/v1)')

@@ -129,7 +129,7 @@ def rate_limited_client(servers: "Servers") -> Any:
 def _note_reply(
     servers: "Servers", server: "Server", request: Any, response: Any, sent: float
 ) -> None:
-    """Learn from the status of a reply, and tell the client above if asking again is in vain."""
+    """Learn from the status of a reply, and stop vain retries of the client above."""
     is_without_answer = set_status_of_body(response)
     time_s, status = time.monotonic(), response.status_code
     if status >= 400:

@@ -65,7 +65,7 @@ class Servers:
 
     @property
     def lost(self) -> list[Server]:
-        """Those that do not answer."""
+        """The servers that do not answer."""
         return [server for server in self.all if server.is_lost]
 
     @property
@@ -91,7 +91,7 @@ class Servers:
             self._lose(server)
 
     async def find_silent(self) -> list[Server]:
-        """Ask the servers of a pool which model they have; returns those that do not answer.
+        """Ask the servers of a pool which model they have; returns the silent ones.
 
         Raises:
             InputError: they have different models.
@@ -206,7 +206,7 @@ def _ordered_rest(headers: Any, default_s: float) -> float:
 
 
 async def read_identity(url: str, model: str, secret: str) -> dict[str, Any] | None:
-    """What a server says of a model and of itself, as far as it says anything.
+    """A server's account of a model and of itself, as far as it gives any.
 
     Null if it does not answer.
 
@@ -244,7 +244,7 @@ def _parse(response: Any) -> Reply:
 
 
 def check_servers(endpoint: Endpoint, model: str) -> list[str]:
-    """Ask the servers of a pool which model they have; returns those that do not answer.
+    """Ask the servers of a pool which model they have; returns the silent ones.
 
     Raises:
         InputError: they have different models.

@@ -33,7 +33,7 @@ class Likelihood:
         self._device = device or model.device
 
     def scores(self, requests: Iterable[ScoreRequest]) -> Iterator[Scored]:
-        """One score for each request, by what texts begin with; within that, short texts first."""
+        """One score for each request, by the beginnings of texts; of one, short texts first."""
         import torch
 
         if getattr(self._model, "dtype", None) != torch.float32:

@@ -1,4 +1,4 @@
-"""BELIEF's analyses of a single run, by name: those that conf/metrics/ lists."""
+"""BELIEF's analyses of a single run, by name, as conf/metrics/ lists them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Kinds of confidence in a greedy answer, from what is stored, and which of them tells best.
+"""Kinds of confidence in a greedy answer, from stored answers, and a comparison of the kinds.
 
 - `samples`: the share of sampled answers that match the greedy one (table `calibration`);
 - `sequence`: exp(Σ log p) of the answer's tokens, without the one that ends it;

@@ -1,4 +1,4 @@
-"""The same facts in several languages: what is known in each, and whether answers agree."""
+"""The same facts in several languages: the known ones in each, and whether answers agree."""
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations

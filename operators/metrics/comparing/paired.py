@@ -75,7 +75,7 @@ class SharedCounts(NamedTuple):
         return prompts if unit == "prompt" else facts
 
     def sentence(self, unit: Unit) -> str:
-        """What was paired and what was not, in words.
+        """The paired and the unpaired prompts or facts, in words.
 
         >>> SharedCounts(72, 13, 72, 90, 0, 18, 0, 2).sentence("prompt")
         '72 prompts of 13 facts, paired by fact, template and name; not paired: 0 prompts of the \
@@ -96,7 +96,7 @@ first, 18 of the second'
 
 
 def count_shared(first: pl.DataFrame, second: pl.DataFrame) -> SharedCounts:
-    """Count what the answers of two runs share; both need prompt_id, relation_id and pair_id."""
+    """Count the prompts and facts of both runs; both need prompt_id, relation_id and pair_id."""
     n_prompts = first.join(second, on="prompt_id", how="semi").height
     first_facts, second_facts = (run.select(FACT) for run in in_both(first, second, "fact"))
     n_facts = first_facts.n_unique()

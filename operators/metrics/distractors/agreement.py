@@ -128,7 +128,7 @@ def _with_chosen(taus: pl.DataFrame) -> pl.DataFrame:
     best = (
         complete.drop_nulls("tau_others")
         .with_row_index("place")
-        # Rounded, so that no last digit of a float tells equals apart.
+        # Rounded, so that no last digit of a float separates equal values.
         .sort(pl.col("tau_others").round(9), "place", descending=[True, False])
         .unique(by_fold, keep="first", maintain_order=True)
         .select(*by_fold, best="hyperparameters")

@@ -73,7 +73,7 @@ class Number:
 
 @dataclass(frozen=True)
 class SignificantDigits(Number):
-    """Numbers of which only three digits are written, whatever their size."""
+    """Numbers that are written with three significant digits."""
 
     def text(self, value: float | None, *, signed: bool = False) -> str:
         """The number as text, `signed` with its plus; a dash for null.
