@@ -51,9 +51,9 @@ KEYS: Mapping[str, str] = MappingProxyType(
         if marks == ["key"]
     }
 )
-# Who was asked what and how: the first columns of every table of results.
+# The first columns of every table of results: the model, and how it was asked.
 SETTING = ("model", "benchmark", "setting", "variant")
-# What identifies a number of the metrics table.
+# The columns that identify a number of the metrics table.
 PLACE = (*SETTING, "slice", "metric")
 
 
