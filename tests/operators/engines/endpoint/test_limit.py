@@ -82,7 +82,7 @@ def test_limit_of_one_stays_one() -> None:
 
 def test_limit_refused_halves_at_once_and_rises_by_one() -> None:
     limit = ConcurrencyLimit(max=100, allowed=40)
-    limit.note_refusal(now=1.0)
+    limit.note_refusal(now_s=1.0)
     assert limit.allowed == 20
     for second in range(41):
         limit.note_answer(now_s=2.0 + second)
@@ -92,12 +92,12 @@ def test_limit_refused_halves_at_once_and_rises_by_one() -> None:
 def test_limit_refused_many_times_is_at_least_one() -> None:
     limit = ConcurrencyLimit(max=100)
     for second in range(20):
-        limit.note_refusal(now=float(second))
+        limit.note_refusal(now_s=float(second))
     assert limit.allowed == 1
 
 
 def test_limit_refusals_of_one_burst_count_once() -> None:
     limit = ConcurrencyLimit(max=100, allowed=40)
     for _ in range(40):
-        limit.note_refusal(now=2.0, sent=1.0)
+        limit.note_refusal(now_s=2.0, sent=1.0)
     assert limit.allowed == 20
