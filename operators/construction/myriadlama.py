@@ -106,7 +106,6 @@ def build(
 def _with_reasons(
     triples: pl.DataFrame, templates: pl.DataFrame, fits: Callable[[str], bool] | None
 ) -> pl.DataFrame:
-    """The triples with the reason why one is left out; null: it is used."""
     label = pl.col("labels").list.first()
     labels = triples.select(label.unique()).to_series().drop_nulls()
     refused = [] if fits is None else [text for text in labels if not fits(text)]

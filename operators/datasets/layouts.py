@@ -363,7 +363,6 @@ def is_structured(text: pl.Expr) -> pl.Expr:
 
 
 def _check_kind(rows: pl.LazyFrame, name: str, title: str) -> None:
-    """Refuse objects of JSON, fractions, and lists where one text is needed."""
     dtype, text = rows.collect_schema().get(name, pl.Null()), pl.col(name)
     is_single = name in _SINGLE_TEXTS
     is_unfit = text.is_not_null()

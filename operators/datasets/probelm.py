@@ -188,7 +188,6 @@ def _rows(path: PurePosixPath, content: str) -> Iterator[tuple[object, ...]]:
 
 
 def _check_rows(rows: pl.DataFrame, prompts: Mapping[str, Prompt], ids: Mapping[str, str]) -> None:
-    """Refuse the first row that does not fit its group, or that the set does not know."""
     first, relation = pl.col("place") == 0, pl.col("relation")
     problems = {
         "relation or id differs from the group's first row": ~_as_first("relation", "id"),

@@ -231,6 +231,5 @@ def _form(entity: str, label: str, gender: Names, language: str) -> str:
 
 
 def _names(files: Mapping[str, str], name: str) -> dict[str, list[str]]:
-    """The names of each id, tab by tab."""
     lines = (line.rstrip("\r").split("\t") for line in files.get(name, "").split("\n"))
     return {entity: [*filter(None, names)] for entity, *names in lines if entity}

@@ -180,7 +180,6 @@ def _measure(evidence: method.Evidence) -> method.Tables:
 
 
 def _judged_pass_rows(evidence: method.Evidence) -> Iterator[pl.DataFrame]:
-    """The rows of pass@k by each judge, of the questions of which it judged every sample."""
     samples, n_failed = evidence.tables["judged_samples"], evidence.n_failed_samples
     for (grader,), of_grader in samples.group_by("grader", maintain_order=True):
         if n_failed is not None:

@@ -182,7 +182,6 @@ def _render_chat(
 
 
 def _list_variables(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[str]:
-    """The variables that a template reads and does not get, in alphabetical order."""
     from jinja2 import Environment, TemplateError, meta
 
     environment = Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols"])
@@ -297,7 +296,6 @@ def warnings(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> 
 
 
 def _unknown_variables(tokenizer: Any, chat: Chat, template_kwargs: Mapping[str, Any]) -> list[str]:
-    """The undefined variables that a template prints, in alphabetical order."""
     from jinja2 import Undefined
 
     printed = set[str]()

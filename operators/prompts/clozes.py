@@ -275,7 +275,6 @@ def _is_written(facts: Facts) -> bool:
 
 
 def _labels(facts: Facts) -> Mapping[str, str]:
-    """The first label of each subject in the knowledge base."""
     assert facts.knowledge_base is not None, "sentences need a knowledge base"
     subjects = facts.pairs.select(entity_id="subject_id").unique()
     rows = facts.knowledge_base.entities.join(subjects, on="entity_id", how="semi")

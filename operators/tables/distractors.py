@@ -165,7 +165,6 @@ def _per_measure(
 
 
 def _printed_measure(measure: pl.Expr) -> pl.Expr:
-    """A measure as the paper prints it; that of distractors by its retrieval."""
     name = pl.when(measure == "distractors").then("setting").otherwise(measure)
     return name.replace_strict(dict(MEASURES), default=name, return_dtype=pl.String)
 

@@ -272,7 +272,6 @@ class EndpointEngine:
         return answer
 
     async def _some_samples(self, request: Request) -> Answer:
-        """The answer of one request, without parameters that the server refuses."""
         from openai import BadRequestError, InternalServerError, UnprocessableEntityError
 
         refusals = (BadRequestError, InternalServerError, UnprocessableEntityError)

@@ -175,7 +175,6 @@ def error_message(response: Any) -> str:
 
 
 def _note_failure(reason: str, content: bytes = b"") -> None:
-    """Note why a request is sent again, and the tokens of the reply, if it counts them."""
     if (retries := RETRIES.get(None)) is None:
         return
     retries.last_failure = reason

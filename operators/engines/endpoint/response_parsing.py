@@ -296,7 +296,6 @@ class Replies:
     def _completion(
         self, request: Request, choice: Reply, reading: ParsedAnswer, share: Usage
     ) -> Completion:
-        """The answer in the form of an engine's: cut at its stop, with its log-probability."""
         finish = str(choice.finish_reason)
         n_tokens = max(0, share.output - (finish == "stop"))
         fields, logprob = as_object(choice.logprobs), None

@@ -267,7 +267,6 @@ class VllmEngine:
 
 
 def _answer_job(request: protocol.Request, marks: ThoughtMarks, index: int, output: Any) -> _Job:
-    """The job that continues a thought, the one of that index of a request, by the answer."""
     ids = list(output.token_ids)
     thought = marks.thought(ids, output.text, at_length=output.finish_reason == "length")
     token_ids = [*request.token_ids, *marks.close_thought(ids, output.text)]

@@ -58,7 +58,6 @@ def load(start: Start) -> "LLM":
 
 
 def _rank(adapter: Path) -> int:
-    """The smallest rank that vLLM has room for and the adapter fits into."""
     from vllm.config.lora import MaxLoRARanks
 
     config = json.loads((adapter / "adapter_config.json").read_bytes())

@@ -109,7 +109,6 @@ def _cells(table: Table, rows: Sequence[Place], benchmark: str) -> pl.DataFrame:
 
 
 def _further_rows(table: Table, metrics: pl.DataFrame, benchmark: str) -> list[Place]:
-    """The table's rows repeated for each measured model that it does not name."""
     if "model" not in table.heads:
         return []
     paper_models = [row["model"] for row in table.rows]
@@ -141,7 +140,6 @@ def _add_measured(cells: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_printed(published: pl.DataFrame | None, tables: Sequence[str]) -> pl.DataFrame:
-    """The papers' numbers in `published`, one per place: that of the first of the tables."""
     if published is None:
         texts = dict.fromkeys((*PLACE, "source"), pl.String())
         return pl.DataFrame(schema={**texts, "published": pl.Float64()})
