@@ -20,13 +20,6 @@ from factsweep.operators.schemas import empty, fit_schema, schema
 TRIPLES = schema("relation_id text, subject_id text, object_id text, value text")
 LABELS = schema("entity_id text, labels text[]")  # the main label first
 
-# fmt: off
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July",
-    "August", "September", "October", "November", "December",
-)
-# fmt: on
-
 
 class Sizes(NamedTuple):
     """How many queries of a relation go into each split."""
@@ -124,11 +117,14 @@ def year_labels(value: pl.Expr) -> pl.Expr:
     >>> pl.DataFrame({"value": values}).select(year_labels(pl.col("value"))).to_series().to_list()
     [['1949', '16 December 1949'], ['1949'], ['44 BC', '15 March 44 BC'], None]
     """
+    from babel.dates import get_month_names  # slow to import
+
     parts = value.str.extract_groups(r"^([+-]?)0*([0-9]+)-([0-9]{2})-([0-9]{2})")
     sign, digits, month, day = (parts.struct.field(str(place)) for place in range(1, 5))
     era = pl.when(sign == "-").then(pl.lit(" BC")).otherwise(pl.lit(""))
     year = pl.concat_str(digits, era)
-    names = {f"{number:02d}": name for number, name in enumerate(_MONTHS, start=1)}
+    months = get_month_names("wide", locale="en")
+    names = {f"{number:02d}": name for number, name in months.items()}
     month = month.replace_strict(names, default=None, return_dtype=pl.String)
     date = pl.concat_str(day.str.strip_chars_start("0"), month, year, separator=" ")
     date = pl.when(day != "00").then(date)

@@ -58,7 +58,7 @@ def facts_from_files(files: Mapping[str, str], relation_labels: Relations = None
         kept_lines = None if lite is None else set(lite.get(name, ()))
         own_pairs = _read_pairs(name, path, files[path], answers, kept_lines)
         pairs += own_pairs
-        labels = _labels(own_pairs)
+        labels = [objects[0]["labels"][0] for *_, objects, _split in own_pairs]
         cardinality = "1:1" if len(set(labels)) == len(labels) else "1:N"
         groups += [(name, f"cardinality={cardinality}")]
         groups += [(name, f"domain={name_}") for name_ in domains.get(name, {}).get("domains", ())]
@@ -110,7 +110,3 @@ def _read_pairs(
         pair_id = f"{relation}.{number:04d}"
         pairs.append((pair_id, relation, row.get("sub_id"), [subject], objects, None))
     return pairs
-
-
-def _labels(pairs: Sequence[tuple[Any, ...]]) -> list[str]:
-    return [objects[0]["labels"][0] for *_, objects, _split in pairs]

@@ -23,12 +23,6 @@ def _match(answers: pl.DataFrame, _extra: method.Tables) -> method.Tables:
     return {"answer_scores": answers.select(columns("answer_scores").names())}
 
 
-def _condense(
-    matched: method.Tables, _repeated_answers: pl.DataFrame, facts: Facts, _options: method.Rounds
-) -> method.Tables:
-    return {"predicted": _predict(matched, facts)}
-
-
 def _predict(matched: method.Tables, facts: Facts) -> pl.DataFrame:
     return predict(matched["answer_scores"], facts.pairs, facts.extra_tables["answer_spaces"])
 
@@ -62,7 +56,9 @@ METHOD = method.Method(
         matcher=lambda _facts, _pipeline, _tokenizer: _match,
         matched=("answer_scores",),
         compute=_measure,
-        condense=_condense,
+        condense=lambda matched, _repeated, facts, _options: {
+            "predicted": _predict(matched, facts)
+        },
         main_metric="bear_score",
         metrics=METRICS,
     ),
