@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factsweep.operators.engines.protocol import Scored, ScoreRequest
+from factsweep.operators.engines.transformers import batches
 from factsweep.operators.engines.transformers import likelihood as batched_lm
 from factsweep.operators.engines.transformers.likelihood import Likelihood
 
@@ -66,7 +67,7 @@ def groups(draw: st.DrawFn) -> list[ScoreRequest]:
 @contextmanager
 def tokens_per_batch(limit: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_lm, "MOST_TOKENS", limit)
+        patch.setattr(batches, "MOST_TOKENS", limit)
         yield
 
 
