@@ -74,7 +74,7 @@ def resolve_overrides(run: Run, overrides: Sequence[str]) -> list[str]:
     model, resolved = run.model, [*overrides, *gpus(run, overrides)]
     if model.source == "hub" and not _COMMIT.fullmatch(model.revision):
         try:
-            resolved.append(f"model.revision={models.hub_commit(model.id, model.revision)[0]}")
+            resolved.append(f"model.revision={models.find_hub_commit(model.id, model.revision)[0]}")
         except InputError as error:
             LOG.warning(
                 "%s The sweep resolves model.revision=%s itself, again at every start; give a "

@@ -422,7 +422,7 @@ def delay_leaving() -> Iterator[None]:
                 file.unlink(missing_ok=True)
 
 
-def draining_nodes() -> set[str]:
+def list_draining_nodes() -> set[str]:
     """The ids of the nodes that Ray is about to remove."""
     from ray._private.state import state
 

@@ -62,7 +62,7 @@ _FIXES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input, 3 or 4 of a gate."""
-    logs.to_stderr()
+    logs.log_to_stderr()
     try:
         urls.check_variables()
         args = _parse_arguments(arguments)

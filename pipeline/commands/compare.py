@@ -244,8 +244,8 @@ def _published_models() -> list[str]:
 
 def _print_published(args: argparse.Namespace) -> int:
     from factsweep.operators.tables.formats import markdown
-    from factsweep.pipeline.results.published import paper_tables
+    from factsweep.pipeline.results.published import build_paper_tables
 
-    tables = paper_tables(args.models, args.beside, places(args)["results"])
+    tables = build_paper_tables(args.models, args.beside, places(args)["results"])
     print("\n".join(f"{x.title}\n\n{fit_to_terminal(markdown(x.rows))}" for x in tables), end="")
     return 0

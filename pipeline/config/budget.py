@@ -49,7 +49,7 @@ def parse_budget(text: str | int) -> Budget:
     return Budget(None, round(number * _TIMES[match["unit"]]))
 
 
-def budget_lines(run: Run, title: str, n: int, n_full: int, pairs: int) -> Iterator[str]:
+def describe_budget(run: Run, title: str, n: int, n_full: int, pairs: int) -> Iterator[str]:
     """The size of a setting's budget, `n` of its prompts, and a warning if they are few."""
     yield f"{run.budget}: {n:,} of {count(n_full, 'prompt')} of {title}"
     sampling = run.method.measure.sampling

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 
 from factsweep.pipeline.config import folders
-from factsweep.pipeline.config.recipe import alternatives, dataclasses_in, fields_of
+from factsweep.pipeline.config.recipe import alternatives, fields_of, list_dataclasses_in
 
 _TEMPLATE = ".jinja"  # model.chat_template is a yes, a no, or a file
 _PARTS = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]+)\s*(?:,|$)""", re.DOTALL)
@@ -110,7 +110,7 @@ def _add_types(types: dict[str, frozenset[Any]], kind: type[Any], prefix: str) -
         name = f"{prefix}{field.rstrip('_')}"  # `as` is a keyword of Python
         kinds = {get_origin(kind) or kind for kind in alternatives(hint)} - {type(None)}
         types[name] = types.get(name, frozenset()) | kinds
-        for inner in dataclasses_in(hint):
+        for inner in list_dataclasses_in(hint):
             _add_types(types, inner, f"{name}.")
 
 

@@ -174,12 +174,12 @@ def alternatives(hint: Any) -> set[Any]:
     return {hint}
 
 
-def dataclasses_in(hint: Any) -> Iterator[type[Any]]:
+def list_dataclasses_in(hint: Any) -> Iterator[type[Any]]:
     """The dataclasses in a type: in a union or a tuple."""
     if isinstance(hint, type) and is_dataclass(hint):
         yield hint
     for argument in get_args(hint):
-        yield from dataclasses_in(argument)
+        yield from list_dataclasses_in(argument)
 
 
 def _explain_error(kind: type[Any], error: Mapping[str, Any], path: str) -> tuple[str, str]:
@@ -194,7 +194,7 @@ def _explain_error(kind: type[Any], error: Mapping[str, Any], path: str) -> tupl
             hints = {name: hint for k in kinds for name, hint in fields_of(k).items()}
             if part not in hints and problem != _UNKNOWN:  # a type of a union
                 continue
-            field_names, kinds = list(hints), list(dataclasses_in(hints.get(part)))
+            field_names, kinds = list(hints), list(list_dataclasses_in(hints.get(part)))
         names.append(str(part))
     if problem.startswith("union_tag"):
         names, value = [*names, "kind"], ctx.get("tag")

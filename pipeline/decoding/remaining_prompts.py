@@ -91,7 +91,7 @@ def _drop_too_long(work: Work, rows: pl.DataFrame) -> pl.DataFrame:
     too_long = [work.admitted.read("errors", shard) for shard in shards]
     if too_long:
         rows = rows.join(pl.concat(too_long), on="prompt_id", how="anti", maintain_order="left")
-    return work.question.asked_of(work.shard, rows)
+    return work.question.select_asked_rows(work.shard, rows)
 
 
 def other_prompt(work: Work, suspects: Sequence[str]) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from factsweep.pipeline.config.cluster import Slurm
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding.costs import predict_costs
 from factsweep.pipeline.doctor import model
-from factsweep.pipeline.runs.forecast import forecast, work_left
+from factsweep.pipeline.runs.forecast import forecast, list_missing_answers
 from factsweep.pipeline.runs.inventory import to_absolute
 from factsweep.pipeline.storage.store import Store
 
@@ -50,12 +50,12 @@ def examine(run: Run, *, load_engine: bool = False) -> Iterator[Finding]:
         yield from _run_checks(("load", partial(model.load_engine, run)))
 
 
-def of_node(run: Run, has_gpus: bool, marker: str) -> list[Finding]:
+def check_node(run: Run, has_gpus: bool, marker: str) -> list[Finding]:
     """Findings on a node that would compute: its limits, GPUs and software, the same stores.
 
     `marker` is a file that the driver has just written to the store of artifacts.
     """
-    checks = _list_machine_checks(run, model.of_node, has_gpus=has_gpus)
+    checks = _list_machine_checks(run, model.check_node, has_gpus=has_gpus)
     return list(_run_checks(*checks, ("stores", lambda: [check_shared(run, marker)])))
 
 
@@ -87,7 +87,7 @@ def _check_nodes(run: Run) -> Iterator[Finding]:
     with cluster.start_ray(run):
         nodes = [node for node in ray.nodes() if node["Alive"]]
         yield _check_node_count(run, len(nodes))
-        remote = ray.remote(num_cpus=0, max_retries=0)(of_node)
+        remote = ray.remote(num_cpus=0, max_retries=0)(check_node)
         with marker_file(run) as marker:
             tasks: list[Task] = []
             for node in nodes:
@@ -97,7 +97,7 @@ def _check_nodes(run: Run) -> Iterator[Finding]:
                 name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
                 tasks.append((name, future, _NODE_S))
             if gpus_per_engine(run) and not any(node["Resources"].get("GPU") for node in nodes):
-                placed = ray.remote(max_retries=0, **cluster.placement(run))(of_node)
+                placed = ray.remote(max_retries=0, **cluster.placement(run))(check_node)
                 future = placed.remote(run, True, marker)
                 tasks.append(("a node for an engine", future, run.cluster.start_s))
             yield from _collect_findings(tasks)
@@ -175,7 +175,9 @@ def check_room(run: Run) -> Iterator[Finding]:
         fix = "repair what fails, and ask again"
         yield Finding.of(check, f"not known, since there is no plan: {error}", warns=fix)
         return
-    needed = float(predict_costs(plan, work_left(plan, forecasts))["bytes"].fill_null(0).sum())
+    needed = float(
+        predict_costs(plan, list_missing_answers(plan, forecasts))["bytes"].fill_null(0).sum()
+    )
     n = sum(sum(setting.prompts.values()) for setting in forecasts)
     text = f"{needed / 1e9:,.2f} GB to write for {count(n, 'prompt')}, {free / 1e9:,.0f} GB free"
     fix = "free some, or give artifacts= on a larger disk"

@@ -47,12 +47,12 @@ class DecodingTurn(NamedTuple):
 
 def check_model(run: Run) -> Iterator[Finding]:
     """The checks of a run before it loads anything, and its data."""
-    yield from of_node(run)
+    yield from check_node(run)
     yield _try_check("data", lambda: _describe_data(run), run.benchmark.data)
     yield _check_tokens(run)
 
 
-def of_node(run: Run) -> Iterator[Finding]:
+def check_node(run: Run) -> Iterator[Finding]:
     """The requirements of every node that may load the engine, or match its answers."""
     engine = run.engine
     version = engine.version()

@@ -133,7 +133,9 @@ class ExportedRun:
             if benchmark.get("path") is None:
                 is_from_hub = entry.source.kind == "hub"
                 hub_id = entry.source.id if is_from_hub else None
-                revision = catalog.fetched_commit(entry, sha256) if is_from_hub else entry.revision
+                revision = (
+                    catalog.find_fetched_commit(entry, sha256) if is_from_hub else entry.revision
+                )
                 return DataSet(name, sha256, hub_id, revision, entry.licence)
         return DataSet(name, sha256)
 

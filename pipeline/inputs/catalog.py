@@ -285,7 +285,7 @@ def contradictions(entry: Entry, path: str | None, facts: Facts) -> Mapping[str,
     return READERS[entry.reader].contradictions(content_of(entry, list_files(entry, path)), facts)
 
 
-def renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
+def list_renamed_columns(entry: Entry, path: str | None) -> Mapping[str, str]:
     """The columns of a file of the user's own that are read as others, by their names there."""
     reader = READERS[entry.reader]
     if path is None or reader.content != "rows":
@@ -357,7 +357,7 @@ def fetch(entry: Entry, say: hub.Say) -> hub.FetchedRepository:
     return fetched
 
 
-def fetched_commit(entry: Entry, sha256: str | None) -> str | None:
+def find_fetched_commit(entry: Entry, sha256: str | None) -> str | None:
     """The commit that files of this checksum were fetched at; null if it was not recorded."""
     record = _read_fetched(entry)
     return record.get("commit") if record.get("checksum") == sha256 else None

@@ -61,7 +61,7 @@ def resolve_dtype(model: Model, device: str) -> Model:
     if model.architecture == "encoder":
         return replace(model, dtype="float32")
 
-    def stored_dtype() -> str | None:
+    def read_stored_dtype() -> str | None:
         """The type of the weights in the checkpoint; null where they are quantised."""
         if model.source in ("package", "absent"):
             return None
@@ -78,7 +78,7 @@ def resolve_dtype(model: Model, device: str) -> Model:
         dtype: str | None = config.get("dtype") or config.get("torch_dtype")
         return dtype
 
-    return replace(model, dtype=processor.choose_dtype(processor.device(device), stored_dtype))
+    return replace(model, dtype=processor.choose_dtype(processor.device(device), read_stored_dtype))
 
 
 def resolve(model: Model) -> Weights:
@@ -125,7 +125,7 @@ def _resolve_served(model: Model) -> Weights:
     if (folder := Path(model.tokenizer)).is_dir():
         tokenizer = digests.digest_files({file.name: file for file in folder.glob("*token*")})
     else:
-        tokenizer, _ = hub_commit(model.tokenizer, "main")
+        tokenizer, _ = find_hub_commit(model.tokenizer, "main")
     return Weights(model, model.revision, {"tokenizer": tokenizer})
 
 
@@ -161,7 +161,7 @@ def verify(weights: Weights) -> None:
 
 
 def _resolve_on_hub(model: Model) -> Weights:
-    commit, offline = hub_commit(model.id, model.revision)
+    commit, offline = find_hub_commit(model.id, model.revision)
     _check_code(model, commit)
     return Weights(model, commit, _digest_own_files(model, commit), offline)
 
@@ -220,7 +220,7 @@ def _resolve_at_path(model: Model) -> Weights:
     return Weights(model, _digest_folder(folder))
 
 
-def hub_commit(name: str, revision: str) -> tuple[str, bool]:
+def find_hub_commit(name: str, revision: str) -> tuple[str, bool]:
     """The commit of the hub that a model's revision means today, and whether the hub is silent.
 
     Then the cache alone knows it.

@@ -20,7 +20,7 @@ def is_note(line: str) -> bool:
     return _AT.search(line) is not None
 
 
-def to_stderr() -> None:
+def log_to_stderr() -> None:
     """Write warnings and errors of this process to its standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(FORMATTER)

@@ -28,7 +28,7 @@ from factsweep.pipeline.results.compare import setting_of
 from factsweep.pipeline.results.past_runs import PastBranch, Record, count_answered
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import relation_of
-from factsweep.pipeline.stages.match import Match, further_rows
+from factsweep.pipeline.stages.match import Match, read_extra_tables
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.storage.artifact import Artifact
 from factsweep.pipeline.storage.shard import ShardPlace, decode, encode
@@ -38,7 +38,7 @@ _PLACE = ShardPlace("estimates", "", "estimates")
 Controls = Mapping[str, PastBranch]  # by the title of the setting
 
 
-def answers_of_budget(answered: Artifact, chosen: Artifact) -> pl.DataFrame:
+def read_answers_of_budget(answered: Artifact, chosen: Artifact) -> pl.DataFrame:
     """The answers to the prompts of a budget, of the schema of the answers' table."""
     table = answered.stage
     rows = [empty(table)]
@@ -142,13 +142,13 @@ def _match_answers(run: Run, branch: Branch, chosen: Artifact, facts: Facts) -> 
     inputs = branch.facts, branch.prompts, branch.answers
     match = Match(method, *inputs, (), None, run.matching, branch.weights, n_sampled=0)
     matcher = match.matcher(facts)
-    answers = answers_of_budget(branch.answers, chosen).rename({"prompt_id": "source_id"})
+    answers = read_answers_of_budget(branch.answers, chosen).rename({"prompt_id": "source_id"})
     tables, shards = [], chosen.shards("chosen")
     for relation_id in sorted(set(map(relation_of, shards))):
         parts = [chosen.read("chosen", s) for s in shards if relation_of(s) == relation_id]
         prompts = pl.concat(parts).with_columns(relation_id=pl.lit(relation_id))
         rows = prompts.join(answers, on="source_id", maintain_order="left").drop("source_id")
-        further_tables = further_rows(method, (), relation_id)
+        further_tables = read_extra_tables(method, (), relation_id)
         tables.append(matcher(rows, further_tables)[METHODS[method].measure.answers])
     return pl.concat(tables)
 
@@ -222,6 +222,8 @@ def find_damaged(run: Run) -> Iterator[str]:
     """A sentence for each damaged file of a run's estimates, if it has any."""
     try:
         if is_estimate(run.results, run.name):
-            yield from run_record.wrong_files(Store(run.folder), read(run.results, run.name).record)
+            yield from run_record.find_wrong_files(
+                Store(run.folder), read(run.results, run.name).record
+            )
     except DamagedFileError as error:
         yield str(error)

@@ -44,7 +44,7 @@ def _list_models(papers: Mapping[str, pl.DataFrame]) -> list[str]:
     return names.drop_nulls().unique().sort().to_list()
 
 
-def paper_tables(names: Sequence[str], run: str | None, results: str) -> list[PaperTable]:
+def build_paper_tables(names: Sequence[str], run: str | None, results: str) -> list[PaperTable]:
     """The papers' rows of some models (none: all), one table per table of a paper.
 
     With a `run`, its numbers follow those published for the same setting and metric, also of other

@@ -222,7 +222,7 @@ def read_file(store: Store, name: str, content: Mapping[str, Any]) -> bytes:
     return data
 
 
-def wrong_files(store: Store, content: Mapping[str, Any]) -> Iterator[str]:
+def find_wrong_files(store: Store, content: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each file of the results that is missing or has another checksum."""
     for name in content.get("files", ()):
         try:

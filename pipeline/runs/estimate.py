@@ -12,7 +12,7 @@ from factsweep.operators.tables.shared.numbers import SHARE, percent
 from factsweep.pipeline.config.budget import (
     Budget,
     Target,
-    budget_lines,
+    describe_budget,
     parse_budget,
     parse_target,
 )
@@ -173,7 +173,7 @@ def _ask_missing(plan: Plan, sentences: Sequence[str]) -> None:
         assert branch.chosen is not None, "a budget chooses"
         tables = ((branch.chosen, "chosen"), (branch.prompts, "prompts"), (branch.facts, "pairs"))
         sizes = (sum(artifact.rows(table).values()) for artifact, table in tables)
-        budget_text, *warnings = budget_lines(plan.run, branch.title, *sizes)
+        budget_text, *warnings = describe_budget(plan.run, branch.title, *sizes)
         if warnings:
             LOG.warning("budget=%s is %s.", budget_text, *warnings)
 

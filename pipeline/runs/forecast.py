@@ -24,7 +24,7 @@ from factsweep.operators.tables.shared.numbers import COUNT, HOURS, MEGABYTES
 from factsweep.operators.wording import name_servers
 from factsweep.pipeline.cluster.hardware import check_weights, gpus_per_engine, most_engines, prices
 from factsweep.pipeline.config import model_metadata
-from factsweep.pipeline.config.budget import budget_lines
+from factsweep.pipeline.config.budget import describe_budget
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining_prompts
@@ -228,7 +228,7 @@ def _count_unanswered(run: Run, figures: Forecast) -> dict[str, int]:
     return n_left
 
 
-def work_left(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
+def list_missing_answers(plan: Plan, forecasts: list[Forecast]) -> pl.DataFrame:
     """The missing answers by stage and setting: stage, setting, model, answers."""
     rows: dict[tuple[str, str | None], dict[str, Any]] = {}
     for figures in forecasts:
@@ -257,7 +257,9 @@ def lines(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
     yield from (f"warning: {sentence}" for sentence in warnings(plan))
     for figures in forecasts if run.budget is not None else ():
         n, n_whole = sum(figures.prompts.values()), figures.n_whole
-        first, *further_lines = budget_lines(run, figures.branch.title, n, n_whole, figures.pairs)
+        first, *further_lines = describe_budget(
+            run, figures.branch.title, n, n_whole, figures.pairs
+        )
         yield f"budget          {first}"
         yield from (f"                {line}" for line in further_lines)
     if run.target is not None:
@@ -388,7 +390,7 @@ def _requests_left(
 
 
 def _describe_costs(plan: Plan, forecasts: list[Forecast]) -> Iterator[str]:
-    work = work_left(plan, forecasts)
+    work = list_missing_answers(plan, forecasts)
     if work.is_empty():
         yield "time            nothing is left to do"
         return

@@ -32,7 +32,7 @@ from factsweep.pipeline.results import past_runs
 from factsweep.pipeline.results.past_runs import PastBranch, Record
 from factsweep.pipeline.runs.run import compute, make_given, measure_run
 from factsweep.pipeline.stages.expand import prompts_of
-from factsweep.pipeline.stages.match import Verdicts, answers_of, further_rows
+from factsweep.pipeline.stages.match import Verdicts, answers_of, read_extra_tables
 from factsweep.pipeline.stages.plan import build_plan
 from factsweep.pipeline.storage.store import Store
 
@@ -135,7 +135,7 @@ def _read_answers(branch: PastBranch, relation_id: str) -> pl.DataFrame:
     columns = ("pair_id", "subject_index", "text")
     prompts = prompts_of(branch.artifacts["prompts"], relation_id, _ASKED)
     answers = answers_of(prompts, branch.answers, relation_id, ("prompt_id", "text"))
-    samples = further_rows(branch.method, branch.extra_outputs, relation_id)["samples"]
+    samples = read_extra_tables(branch.method, branch.extra_outputs, relation_id)["samples"]
     sampled = prompts.join(samples, on="prompt_id", maintain_order="left")
     return pl.concat([answers.select(columns), sampled.select(columns)])
 

@@ -23,7 +23,7 @@ from factsweep.pipeline.machine.logs import LOG
 from factsweep.pipeline.stages import facts as facts_stage
 from factsweep.pipeline.stages.expand import with_text
 from factsweep.pipeline.stages.external_answers import asked_name
-from factsweep.pipeline.stages.facts import label_warnings
+from factsweep.pipeline.stages.facts import find_label_warnings
 from factsweep.pipeline.stages.plan import asking
 from factsweep.pipeline.storage import lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -105,7 +105,7 @@ def iterate_prompts(run: Run) -> Iterator[pl.DataFrame]:
         raise InputError("prompts writes one setting; name it with prompt=….")
     (setting,) = run.settings
     steps = asking(run, setting)
-    for sentence in label_warnings(run.benchmark, run.matching.pipeline, steps[0].artifact):
+    for sentence in find_label_warnings(run.benchmark, run.matching.pipeline, steps[0].artifact):
         LOG.warning("%s", sentence)
     prompts = steps[-1].artifact
     missing = [step.artifact.folder for step in steps if not step.artifact.is_complete()]

@@ -60,7 +60,7 @@ def follow(plan: Plan, writer: Writer) -> None:
         try:
             while pending:
                 finished, pending = ray.wait(pending, timeout=_LOOK_EVERY_S)
-                tally.drain_nodes.remote(cluster.draining_nodes())
+                tally.drain_nodes.remote(cluster.list_draining_nodes())
                 writer.check()
                 counts, notes = ray.get(tally.read.remote())
                 for reader in readers:

@@ -11,7 +11,7 @@ from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import remaining_prompts
 from factsweep.pipeline.decoding.remaining_prompts import list_branch_work
 from factsweep.pipeline.results import estimates, past_runs, run_record
-from factsweep.pipeline.results.estimates import answers_of_budget
+from factsweep.pipeline.results.estimates import read_answers_of_budget
 from factsweep.pipeline.stages.plan import Branch, Plan, build_requested_plan
 from factsweep.pipeline.storage import integrity
 from factsweep.pipeline.storage.artifact import Artifact
@@ -54,7 +54,7 @@ def _find_budget_problems(run: Run, branch: Branch, *, repair: bool) -> Iterator
     if chosen is None or not all(map(_is_complete, (branch.prompts, branch.admitted, chosen))):
         return
     try:
-        answers_of_budget(branch.answers, chosen)
+        read_answers_of_budget(branch.answers, chosen)
         needed = chosen.read_all("needed")
         n_left = sum(remaining_prompts.count_left(list(list_branch_work(run, branch))))
     except DamagedFileError as error:
@@ -87,7 +87,7 @@ def _check_results(store: Store, plan: Plan, *, repair: bool) -> list[str]:
         if content["artifacts"] != run_record.artifacts(plan) or not plan.branches:
             path = store.where(name)
             raise DamagedFileError(f"{path} lists other artifacts than those of this run{RERUN}")
-        problems += run_record.wrong_files(store, content)
+        problems += run_record.find_wrong_files(store, content)
         name = run_record.METRICS
         if numbers is not None and not past_runs.metrics(store, content).equals(numbers):
             path = store.where(name)

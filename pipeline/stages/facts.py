@@ -108,7 +108,7 @@ def _read_full_set(benchmark: Benchmark, entry: Entry) -> Facts:
     return treat_invisible(catalog.read_facts(entry, benchmark.path), benchmark.unseen)
 
 
-def label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> Iterator[str]:
+def find_label_warnings(benchmark: Benchmark, pipeline: str, artifact: Artifact) -> Iterator[str]:
     """Warn of right answers that no answer can match, and of invisible characters.
 
     Raises:
@@ -249,7 +249,7 @@ def with_room(run: Run) -> Decoding:
     return replace(run.decoding, max_tokens=_FEWEST_TOKENS if fits else n_tokens + _MORE_TOKENS)
 
 
-def demonstration_language(benchmark: Benchmark) -> str | None:
+def find_demonstration_language(benchmark: Benchmark) -> str | None:
     """The language in which demonstrations are written alike; null: they are not changed."""
     if benchmark.types == "names":
         return None
@@ -257,11 +257,11 @@ def demonstration_language(benchmark: Benchmark) -> str | None:
     return benchmark.language if examples else None
 
 
-def table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
+def find_table_warnings(run: Run, load_tokenizer: Callable[[], Any]) -> Iterator[str]:
     """The meaning of the columns of one's own table, and whether its longest answer is cut."""
     benchmark = run.benchmark
     entry = catalog.entry_of_benchmark(benchmark)
-    if columns := catalog.renamed_columns(entry, benchmark.path):
+    if columns := catalog.list_renamed_columns(entry, benchmark.path):
         names = join_list(f"{column} as {name}" for column, name in columns.items())
         yield f"{benchmark.path}: columns are read by what they seem to be, {names}."
     if entry.reader == OWN_QUESTIONS:

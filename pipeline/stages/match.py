@@ -156,7 +156,9 @@ class Match(ShardedStage):
             def publish(relation_id: str) -> None:
                 prompts = prompts_of(self.prompts, relation_id, _ASKED)
                 answers = answers_of(prompts, self.answers, relation_id, columns)
-                further_tables = further_rows(self.method, self._further_artifacts, relation_id)
+                further_tables = read_extra_tables(
+                    self.method, self._further_artifacts, relation_id
+                )
                 for table, rows in matcher.result()(answers, further_tables).items():
                     artifact.write(table, relation_id, rows)
 
@@ -173,7 +175,7 @@ class Match(ShardedStage):
         return METHODS[self.method].measure.matcher(facts, self.matching.pipeline, tokenizer)
 
 
-def further_rows(
+def read_extra_tables(
     method: str, artifacts: Sequence[Artifact], relation_id: str
 ) -> Mapping[str, pl.DataFrame]:
     """A relation's rows of each further table of a method; one row per sampled answer."""

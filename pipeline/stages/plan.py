@@ -29,7 +29,7 @@ from factsweep.pipeline.stages.aggregate import Aggregate
 from factsweep.pipeline.stages.choose import Choose
 from factsweep.pipeline.stages.expand import Expand
 from factsweep.pipeline.stages.external_answers import GivenAnswers, UnansweredPrompts
-from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase, label_warnings
+from factsweep.pipeline.stages.facts import ReadFacts, ReadKnowledgeBase, find_label_warnings
 from factsweep.pipeline.stages.match import Match, Verdicts
 from factsweep.pipeline.stages.question import Answer, Question, room
 from factsweep.pipeline.stages.step import Stage, Step
@@ -166,8 +166,8 @@ def warnings(plan: Plan) -> Iterator[str]:
         InputError: a fact of one's own table has no right answer that can be matched.
     """
     run = plan.run
-    yield from label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
-    yield from facts_stage.table_warnings(run, partial(models.tokenizer, plan.weights))
+    yield from find_label_warnings(run.benchmark, run.matching.pipeline, plan.branches[0].facts)
+    yield from facts_stage.find_table_warnings(run, partial(models.tokenizer, plan.weights))
     if run.answers is not None:
         for answers in plan.external_answers():
             yield from answers.warnings()
@@ -259,7 +259,7 @@ def _plan_prompts(run: Run, setting: PromptSetting, sources: tuple[Step, ...]) -
     facts, *base = (step.artifact for step in sources)
     size = run.cluster.rows_per_shard
     has_shots = getattr(setting, "shots", 0)
-    values_in = facts_stage.demonstration_language(run.benchmark) if has_shots else None
+    values_in = facts_stage.find_demonstration_language(run.benchmark) if has_shots else None
     base_or_none = base[0] if base else None
     expand = Expand(facts, run.benchmark.method, setting, run.seed, size, base_or_none, values_in)
     return _step(run, expand, *sources)

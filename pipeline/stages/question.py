@@ -130,7 +130,7 @@ class Question:
         n_needed = self.part.rows("needed")
         return [shard for shard in shards if n_needed[shard]]
 
-    def asked_of(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+    def select_asked_rows(self, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of a shard that an engine is asked."""
         rows = self.select_rows(rows)
         if self.part is None:

@@ -440,7 +440,7 @@ def test_every_check_has_a_row_in_the_documentation(
     run = small_settings(f"artifacts={tmp_path}/a", f"results={tmp_path}/r")
     with marker_file(run) as marker:
         names = {finding.check for finding in examination.examine(run)}
-        names |= {finding.check for finding in examination.of_node(run, True, marker)}
+        names |= {finding.check for finding in examination.check_node(run, True, marker)}
     names |= {"nodes", "nodes differ", "looked at"}
     names |= {finding.check for finding in model.try_engine(run)[0]}
     rows = (ROOT / "docs/doctor.md").read_text()
@@ -451,5 +451,5 @@ def test_every_check_has_a_row_in_the_documentation(
 def test_servers_that_do_not_answer_fail_with_their_addresses() -> None:
     urls = ("http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1")
     run = settings.load(["model=endpoint", "model.id=m", f"model.endpoint.urls=[{','.join(urls)}]"])
-    found = state(model.of_node(run), "servers")
+    found = state(model.check_node(run), "servers")
     assert re.match(naming("fails", *urls, "start them"), found)

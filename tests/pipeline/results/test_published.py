@@ -12,7 +12,7 @@ from factsweep.operators.methods.method import Result
 from factsweep.pipeline.cli import main
 from factsweep.pipeline.inputs import catalog
 from factsweep.pipeline.results import published
-from factsweep.pipeline.results.published import paper_tables
+from factsweep.pipeline.results.published import build_paper_tables
 from tests.messages import naming
 
 
@@ -20,7 +20,7 @@ def test_every_published_number_of_a_model_is_printed_in_its_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["published", "gpt-j-6b"]) == 0
-    (table,) = paper_tables(["gpt-j-6b"], None, "results")
+    (table,) = build_paper_tables(["gpt-j-6b"], None, "results")
     assert capsys.readouterr().out.startswith(f"{table.title}\n\n| model ")
     rows = catalog.load_published("kamel")
     assert rows is not None
@@ -30,7 +30,7 @@ def test_every_published_number_of_a_model_is_printed_in_its_table(
 
 
 def test_published_without_a_model_has_all_numbers_and_data_sets() -> None:
-    tables = paper_tables([], None, "results")
+    tables = build_paper_tables([], None, "results")
     titles = [table.title for table in tables]
     assert {"BELIEF, 2024, Table 1", "KAMEL, text", "PRobELM, Table 7"} <= {*titles}
     assert len(titles) == len({*titles})
@@ -60,7 +60,7 @@ def test_published_beside_a_run_has_differences_only_from_the_same_facts(
     numbers = catalog.load_published("belief")
     result = Result(None, {"metrics": metrics}, metrics, published=numbers)  # type: ignore[arg-type]
     monkeypatch.setattr(published, "collect_result", lambda _: result)
-    table = paper_tables(["llama3-8b"], "own", "results")[0].rows
+    table = build_paper_tables(["llama3-8b"], "own", "results")[0].rows
     assert table.filter(source="own").select("model", "benchmark", "Acc@1").row(0) == (
         *("mine", benchmark, ".4000"),
     )
@@ -70,4 +70,4 @@ def test_published_beside_a_run_has_differences_only_from_the_same_facts(
     else:
         assert table["source"].to_list() == ["published, of other facts"] * 2 + ["own"]
     with pytest.raises(InputError, match=naming("nothing that own measured", "bert-base-uncased")):
-        paper_tables(["bert-base-uncased"], "own", "results")
+        build_paper_tables(["bert-base-uncased"], "own", "results")

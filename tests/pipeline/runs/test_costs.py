@@ -220,9 +220,9 @@ def work(answers: int = 200, **changes: Any) -> pl.DataFrame:
 
 
 def seconds(
-    measured: pl.DataFrame, work_left: pl.DataFrame, place: PlanHardware = H100
+    measured: pl.DataFrame, list_missing_answers: pl.DataFrame, place: PlanHardware = H100
 ) -> float | None:
-    row: float | None = predict(work_left, measured, place)["seconds"][0]
+    row: float | None = predict(list_missing_answers, measured, place)["seconds"][0]
     return row
 
 

@@ -286,8 +286,10 @@ def test_lives_by_popularity_are_counted_in_tenths_where_the_set_has_it() -> Non
     lives = pl.DataFrame(rows, curve.LIVES, orient="row")
     details = pl.DataFrame({"pair_id": lives["pair_id"], "popularity": range(20)})
     # A row for each object of a fact, and facts that not all runs have answers to.
-    further_rows = pl.DataFrame({"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]})
-    details = pl.concat([details, further_rows])
+    read_extra_tables = pl.DataFrame(
+        {"pair_id": ["00", "19", "x", "y"], "popularity": [90, 0, 1, 2]}
+    )
+    details = pl.concat([details, read_extra_tables])
     none = Facts(*(pl.DataFrame() for _ in range(3)), {})
     report = _lives_by_popularity(
         "zero-shot", lives, replace(none, extra_tables={"details": details})
