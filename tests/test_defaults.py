@@ -31,7 +31,6 @@ UNEQUAL = {
     "operators/tables/belief.py": 2,
     "pipeline/commands/arguments.py": 1,
     "pipeline/results/run_warnings.py": 1,
-    "pipeline/stages/ask_confidence.py": 1,
 }
 
 
