@@ -380,8 +380,8 @@ def _compare_relations(
         changes.append(state_changes(first_evidence, second_evidence, thresholds))
     for branch in branches:
         for relation in sorted({*branch.relations} - {*pair.relations}):
-            own = branch.matched_answers(relation)
-            sides = (own, own.clear()) if branch is pair.first else (own.clear(), own)
+            table = branch.matched_answers(relation)
+            sides = (table, table.clear()) if branch is pair.first else (table.clear(), table)
             counts.append(count_shared(*sides))
     total = SharedCounts.total(counts)
     if not (total.prompts if unit == "prompt" else total.facts):
