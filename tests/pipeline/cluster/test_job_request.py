@@ -320,7 +320,7 @@ def driven(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def composed(overrides: list[str]) -> SimpleNamespace:
         run_overrides.extend(overrides)
-        return SimpleNamespace(budget=None, table=None)
+        return SimpleNamespace(budget=None, table=None, folder="")
 
     monkeypatch.setattr(settings, "load", composed)  # hostile ones fit no conf/
     monkeypatch.setattr("factsweep.pipeline.runs.run.run", lambda _: None)
