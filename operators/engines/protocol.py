@@ -300,7 +300,7 @@ class EngineKind:
     environment change no answer; `switches` may, and are part of a recipe. `cpu_build` names a
     build for CPUs alone. `arguments` are the names of the engine's own (null: any), `fields` those
     that other fields of the configuration set, and `server_only` those that a server alone takes
-    with another value than this default.
+    with another value than this default. `reloads`: they may take other weights in place.
     """
 
     name: str
@@ -310,6 +310,7 @@ class EngineKind:
     install: str
     gpus: Literal["parallel", "one", "none"] = "parallel"
     computes: bool = True
+    reloads: bool = False
     hardware: str | None = None
     variables: tuple[str, ...] = ()
     switches: Callable[[Mapping[str, str]], dict[str, str]] = lambda _: {}

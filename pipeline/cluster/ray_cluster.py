@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ LEAVING = "FACTSWEEP_LEAVING"
 _ASKED = "asked"
 _KEPT_S = 86_400.0  # the logs of Ray after a failure
 _LOCK = threading.Lock()
+_SHARED: "list[_Session]" = []  # of the blocks `share_ray` that this process is in
 _AT_WORK: list[Path] = []  # the file of this process, once per block that it is in
 
 
@@ -71,13 +72,69 @@ def start_ray(run: Run, *, offline: bool = False) -> Iterator[None]:
     # Ray would print a page per dead engine; `decoding/progress_counter.py` prints one sentence.
     worker.print_to_stdstream = lambda *_, **__: None
     environment = worker_variables(run, offline=offline)
-    with nullcontext() if run.cluster.address else _make_private_folder() as folder:
-        try:
-            _connect(run, environment, folder)
-            _check_room(run, gpus_by_node())
-            yield
-        finally:
-            _end_ray()
+    session = _SHARED[-1] if _SHARED else _Session()
+    try:
+        session.join(run, environment)
+        _check_room(run, gpus_by_node())
+        yield
+    except BaseException as error:
+        session.end(error)  # no later run begins with a Ray that may be broken
+        raise
+    if session not in _SHARED:
+        session.end()
+
+
+@contextmanager
+def share_ray() -> Iterator[None]:
+    """Have the runs of this block use one Ray, until one of them fails or needs another."""
+    session = _Session()
+    _SHARED.append(session)
+    try:
+        yield
+    finally:
+        _SHARED.remove(session)
+        session.end()
+
+
+def shared_actor(start: Callable[[], Any]) -> Any:
+    """The actor that all runs of a block `share_ray` use, started by the first; null outside."""
+    if not _SHARED:
+        return None
+    session = _SHARED[-1]
+    session.actor = session.actor or start()
+    return session.actor
+
+
+class _Session:
+    """A Ray that one run uses, or several: what they need of it, and an actor of theirs."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._needs: object = None
+        self.actor: Any = None
+
+    def join(self, run: Run, environment: dict[str, str]) -> None:
+        """Start a Ray for a run, or join that of the run before where it is as needed."""
+        import ray
+
+        cluster = run.cluster
+        needs = (cluster.address, cluster.num_cpus, _pretended_gpus(run), environment)
+        if needs == self._needs:
+            head = ray.get_runtime_context().gcs_address
+            if connection_error(head, _EVERY_S) is None:
+                return
+        self.end()
+        folder = self._stack.enter_context(
+            nullcontext() if cluster.address else _make_private_folder()
+        )
+        self._stack.callback(_end_ray)
+        _connect(run, environment, folder)
+        self._needs = needs
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Disconnect, and end a Ray that was started here; after an error its logs may be kept."""
+        self._needs = self.actor = None
+        self._stack.__exit__(type(error) if error else None, error, None)
 
 
 def _end_ray() -> None:

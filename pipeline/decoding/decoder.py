@@ -101,38 +101,75 @@ class Decoder:
     """
 
     def __init__(self, run: Run, weights: Weights, tally: Any, place: str) -> None:
+        self._stopping = False
+        signal.signal(signal.SIGTERM, self._stop)  # finished answers are published before the end
+        self._watchdog = Watchdog()
+        self._answering = ThreadPoolExecutor(1, "engine")
+        self._publishing = ThreadPoolExecutor(1, "publisher")
+        self._telling = threading.Lock()
+        self._begin_run(run, weights, tally, place)
+        self._loading = self._answering.submit(self._load)
+        wait([self._loading])  # an error is raised by the first call of `decode`
+
+    def _begin_run(self, run: Run, weights: Weights, tally: Any, place: str) -> None:
         self._run, self._weights, self._tally = run, weights, tally
         self._place = place  # the same for an engine and its successors
-        self._stopping = False
         self._has_answered = False
         self._is_first = False
         REFUSED.report = partial(count_refused, tally)
-        signal.signal(signal.SIGTERM, self._stop)  # finished answers are published before the end
-        self._watchdog = Watchdog()
         self._turns = deque[_Turn]()
         self._artifacts: dict[str, Artifact] = {}
-        self._answering = ThreadPoolExecutor(1, "engine")
-        self._publishing = ThreadPoolExecutor(1, "publisher")
         self._hopeless: DecodingError | None = None
-        self._telling = threading.Lock()
         self._purse = None if run.max_cost is None else _RemotePurse(tally)
         node, log = ray.get_runtime_context().get_node_id(), str(root_cause.find_own_log())
         if lost := ray.get(tally.register_engine.remote(place, node, log)):
             self._hopeless = self._report_death(
                 root_cause.find_cause_in_log(Path(lost)), Path(lost)
             )
-        self._loading = self._answering.submit(self._load)
-        wait([self._loading])  # an error is raised by the first call of `decode`
 
     def _load(self) -> tuple[TimedEngine, Any]:
         if self._hopeless is not None:
             raise self._hopeless
         gc.set_threshold(_COLLECT_EVERY)
+        started = time.monotonic()
         with self._watchdog.on_guard(self._run.cluster.start_s):
-            loaded = engine.load(self._run, self._weights)
-            tokenizer = models.tokenizer(self._weights)
+            self._engine = engine.load(self._run, self._weights)
+            self._start_s = time.monotonic() - started
+        return self._prepare()
+
+    def _prepare(self) -> tuple[TimedEngine, Any]:
+        tokenizer = models.tokenizer(self._weights)
         self._is_first = ray.get(self._tally.note_ready.remote())
-        return TimedEngine(loaded), tokenizer
+        return TimedEngine(self._engine), tokenizer
+
+    def renew(self, run: Run, weights: Weights, tally: Any, place: str) -> str | None:
+        """Serve another run, with its weights loaded in place.
+
+        Returns why this engine cannot, and null if it can; if not, it is to be ended.
+        """
+        if self._must_end():
+            return "it is about to end"
+        started = time.monotonic()
+        try:
+            difference = self._answering.submit(self._reload, run, weights).result()
+        except Exception:
+            sys.stderr.write(hidden_traceback())
+            return f"it failed; see {root_cause.find_own_log()}"
+        if difference is not None:
+            return difference
+        reload_s = time.monotonic() - started
+        self._begin_run(run, weights, tally, place)
+        tally.add_note.remote(
+            f"{place} took the weights of {run.model.name} in place in {reload_s:.1f} s; its start "
+            f"had taken {self._start_s:.1f} s"
+        )
+        self._loading = self._answering.submit(self._prepare)
+        wait([self._loading])
+        return None
+
+    def _reload(self, run: Run, weights: Weights) -> str | None:
+        with self._watchdog.on_guard(run.cluster.start_s):
+            return engine.reload(self._engine, self._weights, run, weights)
 
     def decode(self, item: Work) -> FactsweepError | None:
         """Answer a shard when the engine is free, and wait until it is published.

@@ -21,6 +21,7 @@ from factsweep.pipeline.config.folders import home
 from factsweep.pipeline.config.model import Model
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.inputs import models
+from factsweep.pipeline.inputs.checkpoints import find_difference
 from factsweep.pipeline.inputs.models import Weights
 
 _SAMPLING = Sampling(max_tokens=512, stop=(), temperature=0.7)
@@ -116,9 +117,32 @@ def load(run: Run, weights: Weights) -> Any:
     models.verify(weights)
     if os.environ.get("FACTSWEEP_HOME"):  # of all nodes and jobs: one compiles for all
         os.environ.setdefault("VLLM_CACHE_ROOT", str(home() / "vllm"))
+    start = _build_start(run, weights)
+    with hold_gpus(start.place.get("gpus", []) if run.model.replicas.per_gpu > 1 else []):
+        loaded = run.engine.load(start)
+    models.verify(weights)  # nothing changed while it was loaded
+    return loaded
+
+
+def reload(loaded: Any, old: Weights, run: Run, weights: Weights) -> str | None:
+    """Have a loaded engine take other weights in place, in the thread that it was loaded in.
+
+    Returns why its answers may differ from those of a new one, and null if they may not.
+
+    Raises:
+        InputError: the model's files on this machine differ from those of the plan.
+    """
+    models.verify(weights)
+    difference = find_difference(old, weights)
+    if difference is None:
+        difference = loaded.reload(_build_start(run, weights))
+    models.verify(weights)
+    return difference
+
+
+def _build_start(run: Run, weights: Weights) -> Start:
     model = weights.model
-    place = _ray_placement()
-    start = Start(
+    return Start(
         model=models.location(weights),
         revision=weights.revision if model.source in ("hub", "endpoint") else None,
         dtype=model.dtype,
@@ -129,16 +153,12 @@ def load(run: Run, weights: Weights) -> Any:
         pipeline_parallel=model.pipeline_parallel,
         gpu_memory_utilization=model.gpu_memory_utilization / model.replicas.per_gpu,
         trust_remote_code=model.trust_remote_code,
-        place=place,
+        place=_ray_placement(),
         arguments=model.arguments,
         endpoint=None if model.endpoint is None else endpoint(model),
         adapter=None if model.adapter is None else models.adapter_folder(model.adapter),
         is_masked=model.architecture == "encoder",
     )
-    with hold_gpus(place.get("gpus", []) if model.replicas.per_gpu > 1 else []):
-        loaded = run.engine.load(start)
-    models.verify(weights)  # nothing changed while it was loaded
-    return loaded
 
 
 def endpoint(model: Model) -> Endpoint:

@@ -30,6 +30,7 @@ from factsweep.pipeline.decoding.remaining_prompts import (
 from factsweep.pipeline.stages.expand import relation_of
 from factsweep.pipeline.stages.plan import Plan
 from factsweep.pipeline.storage.lease import Lease
+from factsweep.pipeline.storage.object_store import REFUSED
 
 # Shards that an engine holds: one that it answers, and one that waits or is published. A single
 # engine holds more, because small sets have shards of fewer prompts than it answers together.
@@ -39,17 +40,23 @@ _ROUNDS = 3  # shards of the last relations per engine, if all were as large as 
 
 
 def decode_all(
-    plan: Plan, tally: Any, leases: Mapping[str, Lease], ready: Sequence[Any], *_after: None
+    plan: Plan,
+    tally: Any,
+    leases: Mapping[str, Lease],
+    ready: Sequence[Any],
+    *_after: None,
+    kept: "list[_Engine] | None" = None,
 ) -> None:
     """Decode every missing shard, and publish each manifest after its last shard; a Ray task.
 
-    `ready` are the futures of each setting's prompts, empty if all prompts are complete.
+    `ready` are the futures of each setting's prompts, empty if all prompts are complete. Engines of
+    `kept` are used first, and it gets those that may serve the next run; null: all end.
     """
     queue = Queue(plan, tally, leases, ready)
     if shards := queue.first():
         if plan.run.max_cost is not None:
             ray.get(tally.set_limit.remote(plan.run.max_cost, sum_costs(plan)))
-        pool = Pool(plan, tally, n_engines(plan.run, queue.estimate_n_shards(shards)))
+        pool = Pool(plan, tally, n_engines(plan.run, queue.estimate_n_shards(shards)), kept)
         try:
             for folder in pool.answer(queue, shards):
                 finish_all(plan, leases, folder)
@@ -58,6 +65,18 @@ def decode_all(
         if ray.get(tally.add.remote({})):
             raise StoppedError("stopped; the next run resumes from the published answers.")
     finish_all(plan, leases)
+
+
+class Decoding:
+    """Decodes for one run after the other, and keeps engines between them; a Ray actor."""
+
+    def __init__(self) -> None:
+        self._kept: list[_Engine] = []
+
+    def decode_all(self, report: Any, *args: Any) -> None:
+        """As `decode_all`; `report` is called for requests that a store refuses."""
+        REFUSED.report = report
+        decode_all(*args, kept=self._kept)
 
 
 def n_engines(run: Run, n_shards: int) -> int:
@@ -143,17 +162,19 @@ class _Engine:
     place: str
     actor: Any
     group: Any
+    options: Mapping[str, Any]
     is_ready: bool = False
 
 
 class Pool:
     """The engines of a run, and the shards that each holds.
 
-    A dead engine is replaced while shards wait. An engine ends when no shard waits for it.
+    A dead engine is replaced while shards wait. An engine ends when no shard waits for it, or is
+    `kept` for the next run.
     """
 
-    def __init__(self, plan: Plan, tally: Any, n: int) -> None:
-        self._plan, self._tally = plan, tally
+    def __init__(self, plan: Plan, tally: Any, n: int, kept: list[_Engine] | None = None) -> None:
+        self._plan, self._tally, self._kept = plan, tally, kept
         self._at_once = _ALONE if n == 1 else _AT_ONCE
         self._engines: list[_Engine] = []
         self._vacant: list[str] = []  # places of dead engines
@@ -161,8 +182,11 @@ class Pool:
         self._waiting = deque[Work]()
         self._is_broke = False
         self._n_left = Counter[str]()  # unfinished shards, by the folder of their artifact
-        for number in range(n):
-            self._start(f"engine {number}")
+        places = [f"engine {number}" for number in range(n)]
+        for engine in self._take_kept(n):
+            self._renew(engine, places.pop(0))
+        for place in places:
+            self._start(place)
 
     def answer(self, queue: Queue, shards: Sequence[Work]) -> Iterator[str]:
         """Have all shards answered; yields the folder of an artifact when no shard of it is left.
@@ -200,13 +224,41 @@ class Pool:
 
     def _start(self, place: str) -> None:
         options = placement(self._plan.run)
-        actor = ray.remote(max_concurrency=self._at_once, **options)(Decoder).remote(
+        actor = ray.remote(max_concurrency=_ALONE, **options)(Decoder).remote(
             self._plan.run, self._plan.weights, self._tally, place
         )
         group = getattr(options["scheduling_strategy"], "placement_group", None)
-        engine = _Engine(place, actor, group)
+        engine = _Engine(place, actor, group, options)
         self._engines.append(engine)
         self._calls[actor.__ray_ready__.remote()] = engine, None
+
+    def _take_kept(self, n: int) -> list[_Engine]:
+        """At most `n` engines of the run before that have this run's resources; others end."""
+        run, engines = self._plan.run, [*(self._kept or ())]
+        (self._kept or []).clear()
+        may_fit = run.engine.reloads and run.model.pipeline_parallel == 1
+        if not (may_fit and all(engine.options == placement(run) for engine in engines)):
+            n = 0
+        for engine in engines[n:]:
+            engine.actor.__ray_terminate__.remote()
+        return engines[:n]
+
+    def _renew(self, kept: _Engine, place: str) -> None:
+        """Have an engine of the run before take the weights of this run."""
+        run, weights = self._plan.run, self._plan.weights
+        engine = replace(kept, place=place, is_ready=False)
+        self._engines.append(engine)
+        self._calls[kept.actor.renew.remote(run, weights, self._tally, place)] = engine, None
+
+    def _keep(self, engine: _Engine) -> bool:
+        """Keep an idle engine for the next run while a core is left for tasks; else false."""
+        reloads = self._plan.run.engine.reloads and engine.is_ready and engine.group is None
+        if self._kept is None or not reloads:
+            return False
+        if len(self._kept) + 1 >= ray.cluster_resources()["CPU"]:
+            return False
+        self._kept.append(engine)
+        return True
 
     def _add(self, shards: Sequence[Work]) -> None:
         self._waiting.extend(shards)
@@ -241,6 +293,12 @@ class Pool:
             self._vacant.append(engine.place)
             return
         del self._calls[future]
+        if shard is None and isinstance(error, str):  # why it cannot take this run's weights
+            self._tally.add_note.remote(f"{engine.place} loads in a new process: {error}")
+            engine.actor.__ray_terminate__.remote()  # its GPU is free when the process has ended
+            self._drop(engine)
+            self._start(engine.place)
+            return
         if shard is None:
             engine.is_ready = True
             return
@@ -263,10 +321,10 @@ class Pool:
         idle = [engine for engine in self._engines if not self._n_in_hand(engine)]
         for engine in sorted(idle, key=lambda engine: engine.is_ready)[: max(0, n_spare)]:
             self._drop(engine)
-            if engine.is_ready:
-                engine.actor.__ray_terminate__.remote()
-            else:
+            if not engine.is_ready:
                 ray.kill(engine.actor)
+            elif not self._keep(engine):
+                engine.actor.__ray_terminate__.remote()
 
     def _n_in_hand(self, engine: _Engine) -> int:
         calls = self._calls.values()

@@ -23,7 +23,7 @@ from factsweep.pipeline.cluster.hardware import computes_on_cores
 from factsweep.pipeline.cluster.ray_cluster import beside_driver
 from factsweep.pipeline.config.run import Run
 from factsweep.pipeline.decoding import progress, root_cause
-from factsweep.pipeline.decoding.pool import decode_all
+from factsweep.pipeline.decoding.pool import Decoding, decode_all
 from factsweep.pipeline.decoding.progress_counter import Loading, count_refused, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
 from factsweep.pipeline.runs import run_files
@@ -219,7 +219,13 @@ class _Graph:
         prompts = [] if ready else list(map(self.future, inputs.values()))
         artifacts = [step.artifact for step in steps]
         args = (self._plan, tally, self._leases, ready, *prompts)
-        return [self._start_beside_driver(artifacts, decode_all, *args)]
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 3}  # as a task's
+        host = ray.remote(scheduling_strategy=beside_driver(), **options)(Decoding)
+        if (decoding := cluster.shared_actor(host.remote)) is None:
+            return [self._start_beside_driver(artifacts, decode_all, *args)]
+        future = decoding.decode_all.remote(self._report, *args)
+        self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
+        return [future]
 
     def measure_when_answered(self, branches: Sequence[Branch], answered: list[Any]) -> None:
         """Start one task on the driver's node that measures each setting when it is answered."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from factsweep.operators.errors import FactsweepError, InputError, StoppedError
 from factsweep.operators.tables.comparison import PLACE
 from factsweep.operators.wording import safe_names, suggestion
+from factsweep.pipeline.cluster.ray_cluster import share_ray
 from factsweep.pipeline.config import folders
 from factsweep.pipeline.config.compose import ExpandedRun, expand_runs
 from factsweep.pipeline.config.literal_overrides import quote
@@ -267,15 +268,16 @@ def ask_members(study: Study) -> list[FailedRun]:
     members = list(coarse_first(study.members))
     full = members[: study.plan.full] if members[0].run.budget is not None else []
     failures = []
-    for index, member in enumerate(members):
-        LOG.info("run %d of %d: %s", index + 1, len(members), member.run.name)
-        try:
-            _measure(study, member, is_full=member in full)
-        except StoppedError:
-            raise
-        except FactsweepError as error:
-            LOG.error("%s: %s The study continues without it.", member.label, error)
-            failures.append(FailedRun(member.label, error))
+    with share_ray():  # and its engines: a checkpoint of the same model is loaded in place
+        for index, member in enumerate(members):
+            LOG.info("run %d of %d: %s", index + 1, len(members), member.run.name)
+            try:
+                _measure(study, member, is_full=member in full)
+            except StoppedError:
+                raise
+            except FactsweepError as error:
+                LOG.error("%s: %s The study continues without it.", member.label, error)
+                failures.append(FailedRun(member.label, error))
     return failures
 
 

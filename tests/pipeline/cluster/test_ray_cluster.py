@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -104,6 +105,41 @@ def test_started_ray_that_starts_too_slowly_is_tried_again(
         pass
     (folder,) = tmp_path.glob("*/*")  # with the logs that the message names
     assert [options["_temp_dir"] for options in tries] == [str(folder)] * 4
+
+
+def test_shared_ray_is_that_of_the_run_before_until_one_fails_or_needs_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, head_error = list[str](), list[str | None]([None])
+    context = SimpleNamespace(gcs_address="127.0.0.1:1")
+    monkeypatch.setattr(ray, "init", lambda **_: events.append("init"))
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(cluster, "_end_ray", lambda: events.append("end"))
+    monkeypatch.setattr(cluster, "connection_error", lambda *_: head_error[0])
+    monkeypatch.setattr(cluster, "gpus_by_node", lambda: [0])
+    run, larger = (load(["decoding.engine=fake", f"cluster.num_cpus={n}"]) for n in (2, 3))
+    with cluster.start_ray(run):
+        assert cluster.shared_actor(object) is None
+    assert events == ["init", "end"]
+    with cluster.share_ray():
+        actors = []
+        for other in (run, replace(run, name="next")):
+            with cluster.start_ray(other):
+                actors.append(cluster.shared_actor(object))
+        assert actors[0] is actors[1] is not None
+        assert events[2:] == ["init"]
+        with cluster.start_ray(larger):
+            assert cluster.shared_actor(object) is not actors[0]
+        assert events[3:] == ["end", "init"]
+        head_error[0] = "refused"
+        with pytest.raises(InputError, match="wrong"), cluster.start_ray(larger):
+            raise InputError("wrong")
+        assert events[5:] == ["end", "init", "end"]
+        head_error[0] = None
+        with cluster.start_ray(larger):
+            pass
+        assert events[8:] == ["init"]
+    assert events[9:] == ["end"]
 
 
 def test_started_ray_shows_its_metrics_at_the_first_free_port_and_says_so(

@@ -506,3 +506,37 @@ def test_cause_of_a_task_is_an_error_of_ours_of_ray_or_the_tasks_own() -> None:
     assert isinstance(of_task(OutOfMemoryError("95 % of memory")), DecodingError)
     assert "95 % of memory" in str(of_task(OutOfMemoryError("95 % of memory")))
     assert isinstance(of_task(TypeError("a fault of our own")), RayTaskError)
+
+
+@pytest.mark.parametrize("fault", [None, "its tensors differ", "an error"])
+def test_engine_that_takes_other_weights_in_place_serves_the_next_run(
+    prepared: Plan, monkeypatch: pytest.MonkeyPatch, fault: str | None
+) -> None:
+    bench, tally, threads = Bench(prepared, monkeypatch), Tally(), list[str]()
+    bench.gate.set()
+    assert bench.call(bench.items[0]).result(WITHIN_S) is None
+
+    def reload(loaded: object, old: object, run: object, weights: object) -> str | None:
+        threads.append(threading.current_thread().name)
+        assert (loaded, old) == (bench.decoder._engine, prepared.weights)
+        if fault == "an error":
+            raise RuntimeError("no memory")
+        return fault
+
+    monkeypatch.setattr(decoder.engine, "reload", reload)
+    monkeypatch.setattr(decoder, "hidden_traceback", lambda: "")
+    weights = replace(prepared.weights)
+    reason = bench.decoder.renew(prepared.run, weights, Handle(tally), "engine 1")
+    assert threads == bench.loads, "an engine stays in its thread"
+    counts, notes = tally.read()
+    if fault is not None:
+        assert ("failed" if fault == "an error" else fault) in str(reason)
+        assert ("started" in counts, notes) == (False, [])
+        return
+    assert reason is None
+    assert counts["started"] == 1
+    assert all(word in notes[0] for word in ("engine 1", "in place in", "its start had taken"))
+    assert bench.call(bench.items[1]).result(WITHIN_S) is None
+    assert tally.read()[0]["prompts"] > 0
+    bench.decoder._stop(0, None)
+    assert "about to end" in str(bench.decoder.renew(prepared.run, weights, Handle(tally), "x"))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
 
+from factsweep.operators import engines
 from factsweep.operators.engines.fake import FakeEngine
 from factsweep.operators.errors import InputError, StoppedError
 from factsweep.pipeline.config.run import Run
@@ -106,6 +107,8 @@ class FakeRay:
         self.calls: list[Call] = []
         self.killed: list[str] = []
         self.ended: list[str] = []
+        self.renewed: list[str] = []
+        self.n_cores = 4.0
         self.ends: Callable[[list[Call]], Call | None] = lambda calls: calls[0]
 
     def remote(self, **_: object) -> Callable[[type], Any]:
@@ -116,11 +119,22 @@ class FakeRay:
             self.calls.append(Call(place, shard))
             return self.calls[-1]
 
+        def renew(_run: Run, _weights: object, _tally: object, new_place: str) -> Call:
+            self.renewed.append(f"{place} as {new_place}")
+            return call()
+
         method = SimpleNamespace(remote=call)
         end = SimpleNamespace(remote=lambda: self.ended.append(place))
         return SimpleNamespace(
-            __ray_ready__=method, __ray_terminate__=end, decode=method, place=place
+            __ray_ready__=method,
+            __ray_terminate__=end,
+            decode=method,
+            renew=SimpleNamespace(remote=renew),
+            place=place,
         )
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": self.n_cores}
 
     def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
         ended = self.ends(calls)
@@ -159,14 +173,16 @@ def written(small_settings: Callable[..., Run]) -> Plan:
 class Bench:
     """A pool of engines, its queue and its tally; `ready` are the futures of prompts."""
 
-    def __init__(self, plan: Plan, n: int, ready: Sequence[Call] = ()) -> None:
+    def __init__(
+        self, plan: Plan, n: int, ready: Sequence[Call] = (), kept: list[Any] | None = None
+    ) -> None:
         self.tally = Tally()
-        methods = ("add", "announce", "spent", "stop")
+        methods = ("add", "add_note", "announce", "spent", "stop")
         handle = {name: SimpleNamespace(remote=getattr(self.tally, name)) for name in methods}
         tally = SimpleNamespace(**handle)
         self.queue = Queue(plan, tally, {}, ready)
         self.first = self.queue.first()
-        self.pool = Pool(plan, tally, n)
+        self.pool = Pool(plan, tally, n, kept)
 
     def answer(self) -> list[str]:
         return list(self.pool.answer(self.queue, self.first))
@@ -252,6 +268,50 @@ def test_pool_keeps_the_fewest_engines_for_the_shards_of_one_that_dies(
     last = [place for place, _ in fake.handed()][-len(last_calls) :]
     assert "engine 1" not in last
     assert len(fake.ended) == 2
+
+
+@pytest.fixture
+def reloading(written: Plan, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Two settings whose engine can take other weights."""
+    monkeypatch.setitem(engines.ENGINES, "fake", replace(engines.ENGINES["fake"], reloads=True))
+    return written
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended", "killed"),
+    [
+        (None, [], []),
+        ("tensor norm differs", ["engine 0"], []),
+        (ActorDiedError(), [], ["engine 0"]),
+    ],
+)
+def test_engines_of_the_run_before_take_the_weights_or_are_replaced(
+    reloading: Plan, fake: FakeRay, outcome: Any, ended: list[str], killed: list[str]
+) -> None:
+    kept = list[Any]()
+    Bench(reloading, 2, kept=kept).answer()
+    assert ([engine.place for engine in kept], fake.ended) == (["engine 0", "engine 1"], [])
+    fake.calls.clear()
+    bench = Bench(reloading, 2, kept=kept)
+    fake.calls[0].result = outcome
+    bench.answer()
+    assert fake.renewed == ["engine 0 as engine 0", "engine 1 as engine 1"]
+    assert (fake.ended, fake.killed) == (ended, killed)
+    assert len(kept) == 2
+    notes = [f"engine 0 loads in a new process: {outcome}"] if isinstance(outcome, str) else []
+    assert bench.tally.read()[1] == notes
+
+
+def test_engines_are_not_kept_for_other_resources_or_where_no_core_is_left(
+    reloading: Plan, fake: FakeRay
+) -> None:
+    kept = list[Any]()
+    fake.n_cores = 2.0
+    Bench(reloading, 2, kept=kept).answer()
+    assert ([engine.place for engine in kept], fake.ended) == (["engine 0"], ["engine 1"])
+    kept[0].options = kept[0].options | {"num_gpus": 2}
+    Bench(reloading, 1, kept=kept)
+    assert (fake.ended, fake.renewed, kept) == (["engine 1", "engine 0"], [], [])
 
 
 def test_pool_passes_on_what_an_engine_says_of_a_shard(written: Plan, fake: FakeRay) -> None:
