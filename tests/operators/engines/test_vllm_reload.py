@@ -11,7 +11,11 @@ from factsweep.operators.engines.protocol import Request, Sampling, Start
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.tokens import encode
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # vLLM looks through all of torch
+]
 
 SAMPLING = Sampling(max_tokens=8, stop=("\n",), logprobs=True)
 PROMPTS = ["The capital of France is", "1 2 3 4 5", "Where is Oslo?\nA: " * 20]
