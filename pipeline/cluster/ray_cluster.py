@@ -118,7 +118,7 @@ class _Session:
         import ray
 
         cluster = run.cluster
-        needs = (cluster.address, cluster.num_cpus, _pretended_gpus(run), environment)
+        needs = (cluster.address, cluster.num_cpus, _count_pretended_gpus(run), environment)
         if needs == self._needs:
             head = ray.get_runtime_context().gcs_address
             if connection_error(head, _EVERY_S) is None:

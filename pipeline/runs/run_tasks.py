@@ -224,7 +224,7 @@ class _Graph:
         if (decoding := cluster.shared_actor(host.remote)) is None:
             return [self._start_beside_driver(artifacts, decode_all, *args)]
         future = decoding.decode_all.remote(self._report, *args)
-        self._futures.update(dict.fromkeys((a.folder for a in artifacts), future))
+        self._futures |= {artifact.folder: future for artifact in artifacts}
         return [future]
 
     def measure_when_answered(self, branches: Sequence[Branch], answered: list[Any]) -> None:
