@@ -6,7 +6,7 @@ Also several runs from one line, in its grammar: model=a,b seed=0,1 or model=glo
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -349,8 +349,12 @@ def _expand_pattern(override: str, pattern: Glob) -> list[str]:
     """The names of a group, or the folders, that match a pattern: step-9 before step-10."""
     key = _key_of(override)
     if any("/" in glob for glob in pattern.include):
-        paths = (path for glob in pattern.include for path in Path().glob(glob) if path.is_dir())
-        names = [f"./{path}" for path in {*paths} if not any(map(path.match, pattern.exclude))]
+        paths = {path for glob in pattern.include for path in _glob(Path(glob)) if path.is_dir()}
+        names = [
+            str(path) if path.is_absolute() else f"./{path}"
+            for path in paths
+            if not any(map(path.match, pattern.exclude))
+        ]
     elif key in folders.groups():
         names = pattern.filter(list(folders.files(key)))
     else:
@@ -366,6 +370,11 @@ def _expand_pattern(override: str, pattern: Glob) -> list[str]:
         return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
     return sorted(names, key=with_numbers)
+
+
+def _glob(pattern: Path) -> Iterator[Path]:
+    root = Path(pattern.anchor)
+    return root.glob(str(pattern.relative_to(root)))
 
 
 def _key_of(override: str) -> str:

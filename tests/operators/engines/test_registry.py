@@ -91,6 +91,7 @@ PLAIN = {
     "enable_prefix_caching": True,
     "disable_log_stats": True,
     "language_model_only": True,
+    "worker_extension_cls": "factsweep.operators.engines.vllm.reload.ReloadingWorker",
     "sampler": "0",
 }
 CONFIG: dict[str, Any] = {"compilation_config": {"mode": 0}}

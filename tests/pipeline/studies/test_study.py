@@ -243,8 +243,9 @@ def test_folders_that_fit_are_taken_in_natural_order(
     for step in (10, 9, 100):
         (tmp_path / f"steps/step-{step}").mkdir(parents=True)
     (tmp_path / "steps/notes.txt").touch()
-    overrides = [run.overrides for run in expand_runs(["model=glob(steps/*)"])]
-    assert overrides == [(f"model=./steps/step-{n}",) for n in (9, 10, 100)]
+    for pattern, folder in (("steps/*", "./steps"), (f"{tmp_path}/steps/*", f"{tmp_path}/steps")):
+        overrides = [run.overrides for run in expand_runs([f"model=glob({pattern})"])]
+        assert overrides == [(f"model={folder}/step-{n}",) for n in (9, 10, 100)]
 
 
 def test_every_run_is_asked_once_the_ends_first() -> None:
