@@ -17,7 +17,12 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "adding.md").read_text()
 COPIED = ("conf", "data_catalog", "docs", "factsweep", "operators", "pipeline", "pyproject.toml")
-FIXTURES = ("tests/builders.py", "tests/operators/conftest.py", "tests/operators/metrics/shared")
+FIXTURES = (
+    "tests/builders.py",
+    "tests/operators/conftest.py",
+    "tests/operators/metrics/scalars.py",
+    "tests/operators/metrics/shared",
+)
 CACHES = {"__pycache__", ".hypothesis"}
 
 SHOW = """

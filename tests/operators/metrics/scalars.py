@@ -32,6 +32,7 @@ def _of(terms: Callable[..., pl.DataFrame]) -> Metric:
 
 
 def ratio(terms: pl.DataFrame) -> float | None:
+    """The sum of the numerators over that of the denominators; None where that is 0."""
     numerator, denominator = terms.select(pl.sum("numerator", "denominator")).row(0)
     return float(numerator / denominator) if denominator else None
 
