@@ -15,7 +15,9 @@ _POINTER_BYTES = 1024  # a pointer has about 130
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.safetensors|\.bin)")
 _WEIGHTS = "model*.safetensors"
-_ALSO_READ = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "adapter_model.safetensors")
+# Configurations, tokenizers and chat templates: an engine reads them with the weights.
+CONFIGURATION_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken")
+_ADAPTER = "adapter_model.safetensors"
 # One of these files has a vocabulary; code may make its own.
 _VOCABULARIES = ("tokenizer*", "tekken.json", "vocab*", "*.model", "*.tiktoken", "*.py")
 _WITHOUT_VOCABULARY = "tokenizer_config.json"
@@ -25,7 +27,8 @@ _MOST_NAMED = 3
 def check_pointers(folder: Path) -> None:
     """Refuse files that git-lfs did not fetch."""
     weights = _WEIGHTS if any(folder.glob(_WEIGHTS)) else "pytorch_model*.bin"
-    read = {path for pattern in (weights, *_ALSO_READ) for path in folder.glob(pattern)}
+    patterns = (weights, *CONFIGURATION_FILES, _ADAPTER)
+    read = {path for pattern in patterns for path in folder.glob(pattern)}
     small = (p for p in sorted(read) if p.is_file() and p.stat().st_size <= _POINTER_BYTES)
     if pointers := [path.name for path in small if path.read_bytes().startswith(_POINTER)]:
         raise InputError(

@@ -132,12 +132,12 @@ def reload(loaded: Any, old: Weights, run: Run, weights: Weights) -> str | None:
     Raises:
         InputError: the model's files on this machine differ from those of the plan.
     """
+    if (difference := find_difference(old, weights)) is not None:
+        return difference  # a new engine verifies the files
     models.verify(weights)
-    difference = find_difference(old, weights)
-    if difference is None:
-        difference = loaded.reload(_build_start(run, weights))
-    models.verify(weights)
-    return difference
+    obstacle: str | None = loaded.reload(_build_start(run, weights))
+    models.verify(weights)  # nothing changed while it was loaded
+    return obstacle
 
 
 def _build_start(run: Run, weights: Weights) -> Start:

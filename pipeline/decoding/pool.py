@@ -45,18 +45,20 @@ def decode_all(
     leases: Mapping[str, Lease],
     ready: Sequence[Any],
     *_after: None,
-    kept: "list[_Engine] | None" = None,
+    spare_engines: "list[_Engine] | None" = None,
 ) -> None:
     """Decode every missing shard, and publish each manifest after its last shard; a Ray task.
 
-    `ready` are the futures of each setting's prompts, empty if all prompts are complete. Engines of
-    `kept` are used first, and it gets those that may serve the next run; null: all end.
+    `ready` are the futures of each setting's prompts, empty if all prompts are complete.
+    `spare_engines` are used first, and get those that may serve the next run; null: all end.
     """
     queue = Queue(plan, tally, leases, ready)
     if shards := queue.first():
         if plan.run.max_cost is not None:
             ray.get(tally.set_limit.remote(plan.run.max_cost, sum_costs(plan)))
-        pool = Pool(plan, tally, n_engines(plan.run, queue.estimate_n_shards(shards)), kept)
+        pool = Pool(
+            plan, tally, n_engines(plan.run, queue.estimate_n_shards(shards)), spare_engines
+        )
         try:
             for folder in pool.answer(queue, shards):
                 finish_all(plan, leases, folder)
@@ -71,12 +73,12 @@ class Decoding:
     """Decodes for one run after the other, and keeps engines between them; a Ray actor."""
 
     def __init__(self) -> None:
-        self._kept: list[_Engine] = []
+        self._spare_engines: list[_Engine] = []
 
     def decode_all(self, report: Any, *args: Any) -> None:
         """As `decode_all`; `report` is called for requests that a store refuses."""
         REFUSED.report = report
-        decode_all(*args, kept=self._kept)
+        decode_all(*args, spare_engines=self._spare_engines)
 
 
 def n_engines(run: Run, n_shards: int) -> int:
@@ -169,12 +171,14 @@ class _Engine:
 class Pool:
     """The engines of a run, and the shards that each holds.
 
-    A dead engine is replaced while shards wait. An engine ends when no shard waits for it, or is
-    `kept` for the next run.
+    A dead engine is replaced while shards wait. An engine ends when no shard waits for it, or
+    becomes one of the `spare_engines` for the next run.
     """
 
-    def __init__(self, plan: Plan, tally: Any, n: int, kept: list[_Engine] | None = None) -> None:
-        self._plan, self._tally, self._kept = plan, tally, kept
+    def __init__(
+        self, plan: Plan, tally: Any, n: int, spare_engines: list[_Engine] | None = None
+    ) -> None:
+        self._plan, self._tally, self._spare_engines = plan, tally, spare_engines
         self._at_once = _ALONE if n == 1 else _AT_ONCE
         self._engines: list[_Engine] = []
         self._vacant: list[str] = []  # places of dead engines
@@ -183,7 +187,7 @@ class Pool:
         self._is_broke = False
         self._n_left = Counter[str]()  # unfinished shards, by the folder of their artifact
         places = [f"engine {number}" for number in range(n)]
-        for engine in self._take_kept(n):
+        for engine in self._take_spare(n):
             self._renew(engine, places.pop(0))
         for place in places:
             self._start(place)
@@ -232,32 +236,35 @@ class Pool:
         self._engines.append(engine)
         self._calls[actor.__ray_ready__.remote()] = engine, None
 
-    def _take_kept(self, n: int) -> list[_Engine]:
+    def _take_spare(self, n: int) -> list[_Engine]:
         """At most `n` engines of the run before that have this run's resources; others end."""
-        run, engines = self._plan.run, [*(self._kept or ())]
-        (self._kept or []).clear()
+        if not self._spare_engines:
+            return []
+        run, engines = self._plan.run, self._spare_engines.copy()
+        self._spare_engines.clear()
         may_fit = run.engine.reloads and run.model.pipeline_parallel == 1
-        if not (may_fit and all(engine.options == placement(run) for engine in engines)):
-            n = 0
-        for engine in engines[n:]:
-            engine.actor.__ray_terminate__.remote()
-        return engines[:n]
+        options = placement(run) if may_fit else None
+        fitting = [engine for engine in engines if engine.options == options][:n]
+        for engine in engines:
+            if engine not in fitting:
+                engine.actor.__ray_terminate__.remote()
+        return fitting
 
-    def _renew(self, kept: _Engine, place: str) -> None:
+    def _renew(self, spare: _Engine, place: str) -> None:
         """Have an engine of the run before take the weights of this run."""
         run, weights = self._plan.run, self._plan.weights
-        engine = replace(kept, place=place, is_ready=False)
+        engine = replace(spare, place=place, is_ready=False)
         self._engines.append(engine)
-        self._calls[kept.actor.renew.remote(run, weights, self._tally, place)] = engine, None
+        self._calls[spare.actor.renew.remote(run, weights, self._tally, place)] = engine, None
 
     def _keep(self, engine: _Engine) -> bool:
         """Keep an idle engine for the next run while a core is left for tasks; else false."""
         reloads = self._plan.run.engine.reloads and engine.is_ready and engine.group is None
-        if self._kept is None or not reloads:
+        if self._spare_engines is None or not reloads:
             return False
-        if len(self._kept) + 1 >= ray.cluster_resources()["CPU"]:
+        if len(self._spare_engines) + 1 >= ray.cluster_resources()["CPU"]:
             return False
-        self._kept.append(engine)
+        self._spare_engines.append(engine)
         return True
 
     def _add(self, shards: Sequence[Work]) -> None:

@@ -1,15 +1,16 @@
 """Checkpoints of one model: folders that differ in the numbers of their weights alone."""
 
 import json
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from factsweep.pipeline.config.model_files import CONFIGURATION_FILES
 from factsweep.pipeline.config.model_metadata import headers
-from factsweep.pipeline.inputs import digests, hub, models
+from factsweep.pipeline.inputs import digests, models
 from factsweep.pipeline.inputs.models import Weights
 
-# What an engine reads beside the weights: configurations, tokenizers, code.
-_READ = (".json", ".jinja", ".model", ".py", ".tiktoken", ".txt")
+_READ = (*CONFIGURATION_FILES, "*.py")
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _UNREAD = (*_SAFETENSORS, "trainer_state.json")  # their shards, their training
 _NAME = "_name_or_path"  # of config.json: where its training began
@@ -35,19 +36,15 @@ def find_difference(old: Weights, new: Weights) -> str | None:
 
 
 def _folder(weights: Weights) -> Path:
-    place = models.location(weights)
-    if weights.model.source != "hub":
-        return Path(place)
-    files = [f"*{suffix}" for suffix in (*_READ, ".safetensors")]
-    fix = "check the network, and HF_TOKEN"
-    return hub.snapshot(place, weights.revision, files, "model.id", fix)
+    commit = weights.revision if weights.model.source == "hub" else None
+    return models.fetch_files(models.location(weights), commit, (*_READ, "*.safetensors"))
 
 
 def _read_files(folder: Path) -> dict[str, Any]:
     """The contents of the files that an engine reads, by their names."""
     contents: dict[str, Any] = {}
     for name, path in digests.list_files(folder).items():
-        if name.endswith(_READ) and name not in _UNREAD:
+        if name not in _UNREAD and any(fnmatchcase(name, pattern) for pattern in _READ):
             contents[name] = path.read_bytes()
     if "config.json" in contents:
         config = json.loads(contents["config.json"])

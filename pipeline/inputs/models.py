@@ -4,7 +4,7 @@ import importlib.util
 import json
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -174,10 +174,7 @@ def _check_code(model: Model, commit: str | None) -> None:
     """
     if not model.trust_remote_code or model.source == "package":
         return
-    folder = Path(model.id)
-    if commit is not None:
-        fix = "check the network, and HF_TOKEN"
-        folder = hub.snapshot(model.id, commit, [_CONFIGURATIONS], "model.id", fix)
+    folder = fetch_files(model.id, commit, [_CONFIGURATIONS])
     for path in sorted(folder.glob(_CONFIGURATIONS)):
         with input_errors(f"{path}", "repair it, or fetch it again"):
             entries = texts(json.loads(path.read_bytes()))
@@ -253,6 +250,17 @@ def location(weights: Weights) -> str:
     if weights.model.source == "package":
         return str(convert_package(weights.model, weights.revision))
     return weights.model.id
+
+
+def fetch_files(place: str, commit: str | None, patterns: Sequence[str]) -> Path:
+    """The folder of a model; of a model of the hub, at `commit`, with the files of the patterns.
+
+    Raises:
+        InputError: the hub does not give them.
+    """
+    if commit is None:
+        return Path(place)
+    return hub.snapshot(place, commit, patterns, "model.id", "check the network, and HF_TOKEN")
 
 
 @lru_cache(maxsize=2)

@@ -54,8 +54,10 @@ class ReloadingWorker:
         old += [name for name, tensor in _weights(module) if tensor.isnan().any()]
         if unloaded or old:
             return f"{[*unloaded, *old][0]} has no new weights"
-        now = {name: tensor.data_ptr() for name, tensor in _weights(module) if tensor.is_cuda}
-        if now != places:
+        new_places = {
+            name: tensor.data_ptr() for name, tensor in _weights(module) if tensor.is_cuda
+        }
+        if new_places != places:
             return "its weights have moved, and graphs of vLLM's may read the old ones"
         return None
 
