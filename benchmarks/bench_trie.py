@@ -4,8 +4,9 @@
     one by one       a plain pass over each whole text: what one would write first
     vLLM, by nodes   the engine vllm: each node of the trie a prompt, with the tokens asked for
     vLLM, default    prompt log-probabilities of each whole text, its end of text included
-    vLLM, by rows    those of the label and the end alone, behind the cloze in the prefix cache
-                     (`prompt_logprob_token_ids`): of vLLM's model runner V2, which needs Triton
+    vLLM, by rows    the engine vllm: each path of the trie a prompt, with the tokens asked for in
+                     each of its rows behind the cloze in the prefix cache: vLLM's model runner V2,
+                     which needs Triton
 
 All sum up the same labels, and end them alike (`eos`). A candidate is an entity with all its
 labels. Then the searches: `optimal` and `exact`, the 100 most plausible of many, by trie and vLLM.
@@ -13,13 +14,19 @@ labels. Then the searches: `optimal` and `exact`, the 100 most plausible of many
 A rate leaves out the loading of the model. One engine is alive at a time, each in a process of its
 own, and they take turns, since a machine is not equally fast all the time.
 
+With $FACTSWEEP_TRITON, a folder with Triton (pip install --no-deps --target), its interpreter runs
+V2's kernels on a CPU: the sums agree or not, and the times say nothing.
+
     python benchmarks/bench_trie.py [--clozes 4] [--candidates 101] [--rounds 2] [--searched 600]
 """
 
 import argparse
+import importlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from _fresh_process import in_fresh_process
@@ -72,7 +79,7 @@ def main() -> None:
         {
             "trie": through_trie,
             "one by one": one_by_one,
-            "vLLM, by nodes": through_vllm,
+            "vLLM, by nodes": through_nodes,
             "vLLM, default": through_prompts,
             "vLLM, by rows": through_rows,
         },
@@ -80,7 +87,7 @@ def main() -> None:
     )
     for search in ("optimal", "exact"):
         job = Job(1, args.searched, search)
-        compare(job, {"trie": through_trie, "vLLM, by nodes": through_vllm}, args.rounds)
+        compare(job, {"trie": through_trie, "vLLM, by nodes": through_nodes}, args.rounds)
 
 
 def compare(job: Job, ways: dict[str, Callable[[Job], Rate | None]], rounds: int) -> None:
@@ -116,9 +123,11 @@ def through_trie(job: Job) -> Rate:
     return _compared(CandidatesLM(_model(), tokenizer), tokenizer, job)
 
 
-def through_vllm(job: Job) -> Rate:
-    """The engine vllm, as the pipeline asks it."""
-    return _compared(_vllm(), _tokenizer(), job)
+def through_nodes(job: Job) -> Rate:
+    """The engine vllm, as the pipeline asks it where vLLM has no rows."""
+    engine = _vllm()
+    engine.reads_rows = False
+    return _compared(engine, _tokenizer(), job)
 
 
 def _compared(engine: Any, tokenizer: Any, job: Job) -> Rate:
@@ -165,41 +174,9 @@ def through_prompts(job: Job) -> Rate:
 
 
 def through_rows(job: Job) -> Rate | None:
-    """Log-probabilities of the rows behind the cloze alone; None where vLLM cannot.
-
-    vLLM returns nothing for a prompt of which the cache holds more than the cloze: it is asked
-    again without the cache.
-    """
-    from vllm import SamplingParams
-
-    llm = _vllm()._llm
-    if not llm.llm_engine.vllm_config.use_v2_model_runner:
-        return None
-
-    def ask(texts: Sequence[tuple[list[int], int]], skips_cache: bool) -> list[Any]:
-        parameters = [
-            SamplingParams(
-                temperature=0.0,
-                max_tokens=1,
-                detokenize=False,
-                prompt_logprob_token_ids=[[token] for token in ids[n:]],
-                prompt_logprob_start=n - 1,
-                skip_reading_prefix_cache=skips_cache,
-            )
-            for ids, n in texts
-        ]
-        prompts = [{"prompt_token_ids": ids} for ids, _ in texts]
-        outputs = llm.generate(prompts, parameters, use_tqdm=False)
-        return [output.prompt_token_id_logprobs for output in outputs]
-
-    def scores(texts: Sequence[tuple[list[int], int]]) -> list[float]:
-        rows = ask(texts, False)
-        dropped = [i for i, logprobs in enumerate(rows) if logprobs is None]
-        for i, logprobs in zip(dropped, ask([texts[i] for i in dropped], True), strict=True):
-            rows[i] = logprobs
-        return [float(logprobs.sum()) for logprobs in rows]
-
-    return _summed(_tokenizer(), job, scores)
+    """The engine vllm, as the pipeline asks it; None where vLLM has no rows."""
+    engine = _vllm()
+    return _compared(engine, _tokenizer(), job) if engine.reads_rows else None
 
 
 def _summed(
@@ -254,12 +231,22 @@ def _model() -> Any:
 
 
 def _vllm() -> Any:
+    if folder := os.environ.get("FACTSWEEP_TRITON"):
+        _interpret_triton(folder)
     os.environ.update(hardware.worker_variables(settings.load(MODEL)))
     from factsweep.operators.engines.protocol import Start
     from factsweep.operators.engines.vllm import VllmEngine
 
     folder = models.location(_weights())
     return VllmEngine(Start(folder, None, "float32", max_model_len=1024, ability="prefer"))
+
+
+def _interpret_triton(folder: str) -> None:
+    sys.path.insert(0, folder)
+    os.environ |= {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}
+    backends = importlib.import_module("triton.backends").backends
+    # vLLM's CPU build looks for a backend of this name.
+    backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)
 
 
 if __name__ == "__main__":

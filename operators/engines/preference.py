@@ -153,6 +153,25 @@ def join_branches(
     ]
 
 
+def list_paths(branches: Sequence[Branch]) -> list[list[int]]:
+    """The branches by their index, in as few paths as they make, each branch once.
+
+    Within a path each text is the one before it and one more token.
+    """
+    waiting: dict[tuple[int, ...], list[int]] = {}
+    for index, branch in enumerate(branches):
+        waiting.setdefault(tuple(branch.text), []).append(index)
+    paths = []
+    for text in sorted(waiting, key=len, reverse=True):
+        while waiting[text]:
+            path, n = list[int](), len(text)
+            while waiting.get(text[:n]):
+                path.append(waiting[text[:n]].pop())
+                n -= 1
+            paths.append(path[::-1])
+    return paths
+
+
 def preferences(
     requests: Iterable[PreferRequest],
     read: ReadBranches,

@@ -120,6 +120,8 @@ class VllmEngine:
 
             self._lora = LoRARequest(str(start.adapter), 1, str(start.adapter))
         self._known_marks: ThoughtMarks | None = None
+        # Model runner V2 returns log-probabilities of given tokens for each row of a prompt.
+        self.reads_rows = bool(self._llm.llm_engine.vllm_config.use_v2_model_runner)
 
     def reload(self, start: protocol.Start) -> str | None:
         """Take the weights of another model with the same tensors and the same files, in place.
@@ -213,6 +215,10 @@ class VllmEngine:
     def _read_branches(
         self, branches: Sequence[preference.Branch]
     ) -> list[preference.BranchLogprobs]:
+        # Behind a text, rows take a token, and vLLM itself another.
+        is_short = max(len(branch.text) for branch in branches) <= self._start.max_model_len - 2
+        if self.reads_rows and is_short:
+            return preference.join_branches(branches, self._read_paths(branches))
         jobs = (
             _Job(index, text, _of_probabilities(logprob_token_ids=list(tokens)), 1)
             for index, text, tokens in preference.split_branches(branches)
@@ -225,6 +231,25 @@ class VllmEngine:
             for index, output in self._outputs(jobs, self._max_answers)
         )
         return preference.join_branches(branches, parts)
+
+    def _read_paths(
+        self, branches: Sequence[preference.Branch]
+    ) -> Iterator[tuple[int, dict[int, float]]]:
+        """Read each path of branches by one request: the rows of its prompt from the first on.
+
+        vLLM returns none if its cache holds a part of them: these are read without the cache.
+        """
+        paths = preference.list_paths(branches)
+        for skips_cache in (False, True):
+            jobs = [_path_job([branches[i] for i in path], path, skips_cache) for path in paths]
+            paths = []
+            for path, output in self._outputs(jobs, self._max_answers):
+                if (rows := output.prompt_token_id_logprobs) is None:
+                    paths.append(path)
+                    continue
+                for index, row in zip(path, rows, strict=True):
+                    tokens = (*branches[index].tokens, *branches[index].ending)
+                    yield index, dict(zip(tokens, row.tolist(), strict=False))
 
     def beams(self, requests: Iterable[preference.BeamsRequest]) -> Iterator[preference.Beams]:
         """One answer for each request, in their order."""
@@ -285,6 +310,16 @@ class VllmEngine:
         finally:
             # If the caller stops early, they would otherwise be answered in the next call.
             engine.abort_request(list(running))
+
+
+def _path_job(path: Sequence[preference.Branch], indexes: list[int], skips_cache: bool) -> _Job:
+    parameters = _of_probabilities(
+        prompt_logprob_token_ids=[[*branch.tokens, *branch.ending] for branch in path],
+        prompt_logprob_start=len(path[0].text) - 1,
+        skip_reading_prefix_cache=skips_cache,
+    )
+    # A row is of the token behind it, so the last one needs some token.
+    return _Job(indexes, [*path[-1].text, path[-1].ending[0]], parameters, 1)
 
 
 def _answer_job(request: protocol.Request, marks: ThoughtMarks, index: int, output: Any) -> _Job:

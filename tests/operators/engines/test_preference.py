@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from factsweep.operators.engines.preference import (
     PreferRequest,
     Search,
     join_branches,
+    list_paths,
     log_sum,
     preferences,
     split_branches,
@@ -339,6 +341,27 @@ def test_preferences_together_are_those_of_each_alone(
     }
     one_by_one = (preferences([single], Model()) for single in requests)
     assert by_id == {preferred.request_id: preferred for (preferred,) in one_by_one}
+
+
+@given(st.lists(FEW_LABELS, min_size=1, max_size=3), st.sampled_from(SEARCHES))
+def test_paths_have_each_branch_once_and_are_as_few_as_texts_that_none_extends(
+    label_sets: list[list[tuple[Name, tuple[int, ...]]]], search: Search
+) -> None:
+    model = Model()
+
+    def read(branches: Sequence[Branch]) -> list[BranchLogprobs]:
+        paths = list_paths(branches)
+        assert sorted(chain.from_iterable(paths)) == list(range(len(branches)))
+        for path in paths:
+            for shorter, longer in pairwise(branches[i].text for i in path):
+                assert longer[:-1] == shorter
+        texts = [tuple(branch.text) for branch in branches]
+        assert len(paths) == sum(all(text != other[:-1] for other in texts) for text in texts)
+        return model(branches)
+
+    # Clozes may be equal: then their texts are.
+    requests = [request(str(i % 2), labels, search) for i, labels in enumerate(label_sets)]
+    assert len(list(preferences(requests, read))) == len(requests)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -1,10 +1,22 @@
 """Preferences with vLLM, compared with transformers on real labels, in float32."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from factsweep.operators.engines.preference import BeamsRequest, EntityScore, PreferRequest
+from factsweep.operators import seeds
+from factsweep.operators.engines.preference import (
+    BeamsRequest,
+    Branch,
+    BranchLogprobs,
+    EntityScore,
+    PreferRequest,
+    log_sum,
+    preferences,
+)
 from factsweep.operators.engines.transformers import CandidatesLM
 from factsweep.operators.engines.vllm import VllmEngine
 from factsweep.operators.prompts.clozes import ending_tokens
@@ -67,3 +79,43 @@ def test_beams_equal_transformers(engine: VllmEngine, plain: CandidatesLM, token
     assert list(of_vllm.texts) == list(expected.texts)
     assert list(of_vllm.logprobs) == pytest.approx(expected.logprobs, abs=TOLERANCE)
     assert list(of_vllm.top_tokens) == list(expected.top_tokens)
+
+
+def logprob(text: Sequence[int], token: int) -> float:
+    """What a model of no sense says of a token behind a text: whole numbers, exact in float32."""
+    return -float(seeds.key(*text, token) % 1000)
+
+
+def read_nodes(branches: Sequence[Branch]) -> list[BranchLogprobs]:
+    return [
+        BranchLogprobs(
+            [logprob(text, token) for token in tokens],
+            log_sum(logprob(text, token) for token in ending),
+        )
+        for text, tokens, ending in branches
+    ]
+
+
+def read_rows(jobs: Iterable[Any], _capacity: int) -> Iterator[tuple[Any, Any]]:
+    """As vLLM's model runner V2, whose cache holds every second prompt; others have padded rows."""
+    for job in jobs:
+        parameters, ids = job.parameters, list(job.token_ids)
+        rows, start = parameters.prompt_logprob_token_ids, parameters.prompt_logprob_start
+        assert len(rows) == len(ids) - 1 - start
+        values = None
+        if parameters.skip_reading_prefix_cache or len(ids) % 2:
+            values = np.full((len(rows), max(map(len, rows))), -np.inf, dtype=np.float32)
+            for i, tokens in enumerate(rows):
+                text = ids[: start + i + 1]
+                values[i, : len(tokens)] = [logprob(text, token) for token in tokens]
+        yield job.purpose, SimpleNamespace(prompt_token_id_logprobs=values)
+
+
+@pytest.mark.parametrize(("search", "n"), [("given", 9), ("exact", 3), ("optimal", 2)])
+def test_preferences_by_rows_of_prompts_are_those_by_nodes(
+    engine: VllmEngine, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, search: str, n: int
+) -> None:
+    monkeypatch.setattr(engine, "reads_rows", True)
+    monkeypatch.setattr(engine, "_outputs", read_rows)
+    request = asked(tokenizer, search, n)
+    assert [*engine.preferences([request])] == [*preferences([request], read_nodes)]
