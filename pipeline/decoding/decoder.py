@@ -234,9 +234,12 @@ class Decoder:
         self._report_task(running)
 
         def follow() -> OpenShard | None:
-            if self._must_end() or not (self._turns and self._turns[0].may_follow(first)):
+            # Ray may have begun the calls of waiting shards in another order.
+            turn = next((turn for turn in tuple(self._turns) if turn.may_follow(first)), None)
+            if turn is None or self._must_end():
                 return None
-            running.append(turn := self._turns.popleft())
+            self._turns.remove(turn)
+            running.append(turn)
             self._begin(turn, loaded)
             self._report_task(running)  # the one before may be answered
             return turn.shard

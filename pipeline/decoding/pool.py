@@ -34,7 +34,7 @@ from factsweep.pipeline.storage.object_store import REFUSED
 
 # Shards that an engine holds: one that it answers, and one that waits or is published. A single
 # engine holds more, because small sets have shards of fewer prompts than it answers together.
-_AT_ONCE, _ALONE = 2, 4
+_AT_ONCE, _ALONE = 2, 8
 _LOOK_EVERY_S = 1.0
 _ROUNDS = 3  # shards of the last relations per engine, if all were as large as the largest
 
@@ -154,7 +154,9 @@ class Queue:
         self._tally.announce.remote(n_answers, sum(self._is_open[self._n_begun :]))
         relations = [relation_of(shard.shard) for shard, _ in items]
         order = order_of_shards(relations, [n for _, n in items], most_engines(run))
-        return [items[i][0] for i in order]
+        # An engine answers shards of one artifact together, and drains before those of another.
+        folders = [artifact.folder for artifact in branch.list_outputs()]
+        return sorted((items[i][0] for i in order), key=lambda s: folders.index(s.artifact.folder))
 
 
 @dataclass(eq=False)

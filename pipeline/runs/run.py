@@ -23,6 +23,7 @@ from factsweep.pipeline.results.run_warnings import warn_of_server
 from factsweep.pipeline.runs import run_files, sampling
 from factsweep.pipeline.runs.inventory import RunUse, begin_use, end_use, note_use
 from factsweep.pipeline.runs.preflight import check_plan
+from factsweep.pipeline.runs.small_steps import make_small_steps
 from factsweep.pipeline.stages.plan import Plan, build_plan
 from factsweep.pipeline.storage import integrity, lease
 from factsweep.pipeline.storage.artifact import Artifact
@@ -177,15 +178,18 @@ def log_server_differences(plan: Plan) -> None:
 
 def compute(plan: Plan) -> None:
     """Make every missing artifact of the plan."""
-    import ray  # takes 0.3 s, which a complete run saves
-
-    from factsweep.pipeline.runs.run_tasks import follow
-
     run, missing = plan.run, plan.missing()
     shared = {step.artifact.folder for step in plan.steps if step.question is None}
     wait, say = run.cluster.when_held == "wait", run_files.PulseWriter(run).report_wait
     with lease.hold_leases(plan.store, missing, wait=wait, shared=shared, say=say) as writer:
         run_files.write_pulse(run, "running", {})
+        make_small_steps(plan, writer.leases)
+        if not plan.missing():
+            return
+        import ray  # takes 0.3 s, which a run without decoding saves
+
+        from factsweep.pipeline.runs.run_tasks import follow
+
         with cluster.start_ray(run, offline=plan.weights.offline):
             head = ray.get_runtime_context().gcs_address
             with cluster.watch_head(head, partial(run_files.log_failure, run)):

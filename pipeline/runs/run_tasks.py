@@ -26,7 +26,7 @@ from factsweep.pipeline.decoding import progress, root_cause
 from factsweep.pipeline.decoding.pool import Decoding, decode_all
 from factsweep.pipeline.decoding.progress_counter import Loading, count_refused, tally_actor
 from factsweep.pipeline.machine.logs import LOG, Meter
-from factsweep.pipeline.runs import run_files
+from factsweep.pipeline.runs import run_files, small_steps
 from factsweep.pipeline.stages.plan import Branch, Plan
 from factsweep.pipeline.stages.step import SingleProcess, Step
 from factsweep.pipeline.storage.artifact import Artifact
@@ -69,6 +69,7 @@ def follow(plan: Plan, writer: Writer) -> None:
                     meter.say(note)
                 start.check(counts)
                 ray.get(finished)
+            small_steps.make_small_steps(plan, writer.leases)
         except ray.exceptions.RayTaskError as error:
             raise root_cause.find_task_error(error) from error
         except ray.exceptions.RayError as error:
@@ -169,6 +170,8 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     are_written = all(branch.admitted.is_complete() for branch in branches)
     is_streamed = len(branches) > 1 and not are_written and not is_sequential
     answered = graph.decode(tally, graph.write_in_turn() if is_streamed else [])
+    if answered and small_steps.is_small(plan):
+        return answered
     if answered and branches and not is_sequential:
         graph.measure_when_answered(branches, answered)
     last = [graph.future(branch.steps[-1]) for branch in plan.branches]

@@ -91,7 +91,9 @@ def test_run_that_is_interrupted_in_a_phase_ends_with_130_and_goes_on(
     phases: tuple[Phase, ...],
     calm: Sweep,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("FACTSWEEP_TEST_SMALL", "yes")
     for has_come in phases:  # each in a new sweep: a stop may come when all is answered
         sweep = Sweep(tmp_path / has_come.__name__, SMALL, seconds_per_answer=0.03)
         sweep.start().until(partial(has_come, sweep))
