@@ -134,6 +134,7 @@ class Decoder:
         started = time.monotonic()
         with self._watchdog.on_guard(self._run.cluster.start_s):
             self._engine = engine.load(self._run, self._weights)
+            gc.freeze()  # 750,000 objects, which each full collection and the exit would visit
             self._start_s = time.monotonic() - started
         return self._prepare()
 

@@ -249,7 +249,7 @@ class VllmEngine:
                     continue
                 for index, row in zip(path, rows, strict=True):
                     tokens = (*branches[index].tokens, *branches[index].ending)
-                    yield index, dict(zip(tokens, row.tolist(), strict=False))
+                    yield index, dict(zip(tokens, row[: len(tokens)].tolist(), strict=True))
 
     def beams(self, requests: Iterable[preference.BeamsRequest]) -> Iterator[preference.Beams]:
         """One answer for each request, in their order."""

@@ -72,11 +72,12 @@ class Bench:
         patch.setattr(decoder.ray, "get", lambda value: value)
         patch.setattr(decoder.signal, "signal", lambda *_: None)
         patch.setattr(decoder.os, "_exit", self._end)
+        patch.setattr(decoder.gc, "freeze", lambda: None)  # the garbage of other tests
         self.loads: list[str] = []  # the threads that loaded
         patch.setattr(decoder.engine, "load", lambda *_: self._load(engine))
         patch.setattr(Artifact, "publish", self._gated(Artifact.publish))
         self.decoder = Decoder(plan.run, plan.weights, Handle(self.tally), "engine")
-        self._calls = ThreadPoolExecutor(2)
+        self._calls = ThreadPoolExecutor(3)
 
     def _load(self, engine: FakeEngine) -> FakeEngine:
         self.loads.append(threading.current_thread().name)
@@ -102,12 +103,12 @@ class Bench:
     def call(self, item: Work) -> "Future[FactsweepError | None]":
         return self._calls.submit(self.decoder.decode, item)
 
-    def call_both(self, first: Work, other: Work) -> "list[FactsweepError | None]":
-        """Have both wait for the engine, in this order; what came of them."""
+    def call_all(self, *items: Work) -> "list[FactsweepError | None]":
+        """Have all wait for the engine, in this order; what came of them."""
         idle = threading.Event()
         self.decoder._answering.submit(idle.wait, WITHIN_S)
         calls, end = list[Future[FactsweepError | None]](), time.monotonic() + WITHIN_S
-        for item in (first, other):
+        for item in items:
             calls.append(self.call(item))
             while len(self.decoder._turns) < len(calls):
                 assert time.monotonic() < end
@@ -213,9 +214,20 @@ def test_shard_follows_the_one_before_where_nothing_speaks_against_it(
         yield from answers(engine, requests)
 
     monkeypatch.setattr(FakeEngine, "answers", noted)
-    assert bench.call_both(first, other) == [None, None]
+    assert bench.call_all(first, other) == [None, None]
     assert len(n_asked) == n_calls
     assert bench.tally.read()[0]["shards"] == 2
+
+
+def test_shards_of_one_artifact_are_answered_together_if_another_waits_between_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = list[str]()
+    monkeypatch.setattr(bench.tally, "set_task", lambda _, task: tasks.append(task))
+    first, second = bench.items
+    between = of_another_artifact(first, second)
+    assert bench.call_all(first, between, second) == [None, None, None]
+    assert list(dict.fromkeys(tasks)) == [first.name, second.name, between.name]
 
 
 def test_first_engine_shows_its_first_prompt_and_what_is_odd_about_it(
@@ -223,7 +235,7 @@ def test_first_engine_shows_its_first_prompt_and_what_is_odd_about_it(
 ) -> None:
     task = type(bench.items[0].question.task)
     monkeypatch.setattr(task, "warnings", lambda *_: ["it has no mark."])
-    assert bench.call_both(*bench.items) == [None, None]
+    assert bench.call_all(*bench.items) == [None, None]
     warning, prompt = bench.tally.read()[1]
     assert warning == "warning: it has no mark."
     assert prompt.startswith("first prompt, ")
@@ -236,7 +248,7 @@ def test_engine_is_said_to_be_at_the_next_shard_when_it_has_answered_the_one_bef
     monkeypatch.setattr(
         bench.tally, "set_task", lambda _, task: tasks.append((task, len(bench.asked)))
     )
-    bench.call_both(*bench.items)
+    bench.call_all(*bench.items)
     first, other = (item.name for item in bench.items)
     assert [task for task, _ in tasks] == [first, first, other]
     n_prompts = remaining_prompts.read_prompts(bench.items[0]).height

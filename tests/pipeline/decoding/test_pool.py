@@ -6,6 +6,7 @@ Ray is stood in for by calls that a test ends as it likes.
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
@@ -203,6 +204,15 @@ def test_pool_hands_each_engine_two_shards_and_tells_when_an_artifact_is_done(
     assert [shard for _, shard in fake.handed()] == bench.first
     assert sorted(folders) == sorted({shard.artifact.folder for shard in bench.first})
     assert fake.killed == []
+
+
+def test_shards_of_one_artifact_are_handed_out_behind_each_other(
+    written: Plan, fake: FakeRay
+) -> None:
+    folders = [shard.artifact.folder for shard in Bench(written, 1).first]
+    outputs = [artifact.folder for artifact in written.outputs]
+    assert [folder for folder, _ in groupby(folders)] == outputs
+    assert len(outputs) > len(written.branches)
 
 
 @pytest.mark.parametrize("death", [ActorDiedError(), OutOfMemoryError("95 % of memory")])
