@@ -50,7 +50,7 @@ def decode_all(
     """Decode every missing shard, and publish each manifest after its last shard; a Ray task.
 
     `ready` are the futures of each setting's prompts, empty if all prompts are complete.
-    `spare_engines` are used first, and get those that may serve the next run; null: all end.
+    `spare_engines` are used first, and get the ones for the next run; null: all end.
     """
     queue = Queue(plan, tally, leases, ready)
     if shards := queue.first():

@@ -9,7 +9,7 @@ Import this module only to compute something: it imports Ray, which takes a thir
 
 import heapq
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,8 +170,8 @@ def submit(plan: Plan, tally: Any, leases: Mapping[str, Lease]) -> list[Any]:
     are_written = all(branch.admitted.is_complete() for branch in branches)
     is_streamed = len(branches) > 1 and not are_written and not is_sequential
     answered = graph.decode(tally, graph.write_in_turn() if is_streamed else [])
-    if answered and small_steps.is_small(plan):
-        return answered
+    if small_steps.is_small(plan):
+        return answered  # `follow` measures them
     if answered and branches and not is_sequential:
         graph.measure_when_answered(branches, answered)
     last = [graph.future(branch.steps[-1]) for branch in plan.branches]
@@ -195,12 +195,20 @@ class _Graph:
         """The task of a step, after its inputs and the futures `predecessors`."""
         folder = step.artifact.folder
         if folder not in self._futures:
-            inputs = (self.future(source, num_cpus=num_cpus) for source in step.after)
+            inputs = self.unfinished(step.after, num_cpus=num_cpus)
             args = (step, self._leases.get(folder), num_cpus, *inputs, *predecessors)
             self._futures[folder] = ray.remote(num_cpus=num_cpus)(_count_refused_requests).remote(
                 self._report, _run, *args
             )
         return self._futures[folder]
+
+    def unfinished(self, steps: Iterable[Step], num_cpus: int = 1) -> list[Any]:
+        """The tasks of steps, without those of complete ones: their processes would do nothing."""
+        return [
+            self.future(step, num_cpus=num_cpus)
+            for step in steps
+            if step.question is not None or not step.artifact.is_complete()
+        ]
 
     def write_in_turn(self) -> list[Any]:
         """Write the prompts of one setting after the other; returns their futures.
@@ -219,7 +227,7 @@ class _Graph:
         if not steps:
             return []
         inputs = {source.artifact.folder: source for step in steps for source in step.after}
-        prompts = [] if ready else list(map(self.future, inputs.values()))
+        prompts = [] if ready else self.unfinished(inputs.values())
         artifacts = [step.artifact for step in steps]
         args = (self._plan, tally, self._leases, ready, *prompts)
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 3}  # as a task's

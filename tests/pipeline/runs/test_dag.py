@@ -203,3 +203,13 @@ def test_shares_hold_each_part_once_and_no_share_is_far_larger(sizes: list[int],
     assert sorted(part for share in names for part in share) == sorted(parts)
     summed = [sum(parts[part] for part in share) for share in names]
     assert max(summed, default=0) <= sum(parts.values()) / n + max(parts.values(), default=0)
+
+
+def test_complete_steps_get_no_task(prepared: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "remote", None)
+    (branch,) = prepared.branches
+    graph = dag._Graph(prepared, {}, None)
+    steps = [branch.step(artifact) for artifact in (branch.facts, branch.prompts, branch.admitted)]
+    assert graph.unfinished(steps) == []
+    with pytest.raises(TypeError):
+        graph.unfinished([branch.step(branch.matched)])
